@@ -1,0 +1,94 @@
+"""The books of one run: what became of every request, and how long it took."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import ceil
+from typing import Any
+
+from labkit.core.messages import Answer, Command, Depart, End, Outcome
+from labkit.core.units import MS, S
+
+PERCENTILES = (50, 95, 99)
+
+
+def percentile(ordered: Sequence[int], percent: float) -> int | None:
+    """The nearest-rank percentile of an ascending sequence; None when it is empty."""
+    if not ordered:
+        return None
+    return ordered[max(ceil(percent / 100 * len(ordered)), 1) - 1]
+
+
+def summary(values: Iterable[int]) -> dict[str, float | None]:
+    """Mean, percentiles and maximum in milliseconds of durations in microseconds."""
+    ordered = sorted(values)
+    if not ordered:
+        return dict.fromkeys(("mean", *(f"p{p}" for p in PERCENTILES), "max"))
+    shown: dict[str, float | None] = {"mean": round(sum(ordered) / len(ordered) / MS, 4)}
+    for percent in PERCENTILES:
+        rank = percentile(ordered, percent)
+        shown[f"p{percent}"] = None if rank is None else rank / MS
+    shown["max"] = ordered[-1] / MS
+    return shown
+
+
+class Books:
+    """Reads the commands a shell obeys and adds them up.
+
+    Latency runs from arrival to answer, wait from arrival to the last departure; both count only
+    requests that arrived at `warm_up` or later. Batches that were lost with their GPU count among
+    `batches` and in `mean_batch`.
+    """
+
+    def __init__(self, warm_up: int = 0) -> None:
+        self.warm_up = warm_up
+        self.outcomes: Counter[Outcome] = Counter()
+        self.latencies: list[int] = []
+        self.waits: list[int] = []
+        self.batches = 0
+        self.aboard = 0
+        self.busy = 0
+        self._departed: dict[int, tuple[int, int]] = {}
+
+    def note(self, command: Command, now: int) -> None:
+        """Enter one command at the instant it was obeyed."""
+        if isinstance(command, Answer):
+            self._answered(command, now)
+        elif isinstance(command, Depart):
+            self.batches += 1
+            self.aboard += len(command.rows)
+            self._departed[command.batch_id] = (now, len(command.gpus))
+        elif isinstance(command, End):
+            self.outcomes[command.outcome] += 1
+
+    def returned(self, batch_id: int, now: int) -> None:
+        """A batch no longer occupies its GPUs: it finished, or was lost with them."""
+        departed = self._departed.get(batch_id)
+        if departed is not None:
+            self.busy += (now - departed[0]) * departed[1]
+
+    def _answered(self, answer: Answer, now: int) -> None:
+        self.outcomes[Outcome.ANSWERED] += len(answer.rows)
+        departed_at, _ = self._departed.pop(answer.batch_id)
+        if now >= self.warm_up and self.warm_up:
+            kept = [row.arrived_at for row in answer.rows if row.arrived_at >= self.warm_up]
+        else:
+            kept = [row.arrived_at for row in answer.rows]
+        self.latencies += [now - arrived for arrived in kept]
+        self.waits += [departed_at - arrived for arrived in kept]
+
+    def report(self, gpus: int, horizon: int, wall_s: float) -> dict[str, Any]:
+        """The stable keys of `labkit sim --json` and `labkit live --json`.
+
+        `gpus` times `horizon` (microseconds) is the GPU time there was.
+        """
+        return {
+            "requests": self.outcomes.total(),
+            **{outcome.value: self.outcomes[outcome] for outcome in Outcome},
+            "latency_ms": summary(self.latencies),
+            "wait_ms": summary(self.waits),
+            "mean_batch": round(self.aboard / self.batches, 4) if self.batches else None,
+            "batches": self.batches,
+            "utilization": round(self.busy / (gpus * horizon), 6) if gpus * horizon else None,
+            "horizon_s": horizon / S,
+            "wall_s": round(wall_s, 3),
+        }

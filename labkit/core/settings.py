@@ -1,0 +1,117 @@
+"""The constants of one gateway, refused with the arithmetic when they contradict each other."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Self
+
+from labkit.core.units import MS, NEVER, S, show_ms
+
+CONTRACT_MAX_BATCH = 100
+"""The most strings that `batchstring` takes in one call."""
+
+RuleName = Literal["ferry", "at_once", "full"]
+DispatchName = Literal["least_loaded", "two_choices", "round_robin", "random"]
+
+RULES: tuple[RuleName, ...] = ("ferry", "at_once", "full")
+DISPATCHES: tuple[DispatchName, ...] = ("least_loaded", "two_choices", "round_robin", "random")
+
+
+class ConfigError(ValueError):
+    """Settings that cannot be: says what, the value, and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierRule:
+    """One tier of customers; `timeout` is how long a request may stay queued, in microseconds."""
+
+    name: str
+    timeout: int = NEVER
+
+
+PATIENT = (TierRule("paid"), TierRule("free"))
+"""Two tiers that wait for ever: what the simulator uses unless asked."""
+
+SERVED = (TierRule("paid", 2 * S), TierRule("free", 10 * S))
+"""Two tiers with the timeouts of a live front door."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a gateway is built from; durations in microseconds.
+
+    `backlog`: batches a GPU may hold unstarted; 0 is pull, None is push without bound.
+    `depth_limit`: requests that may wait before the door says no; None for no limit.
+    `overdue_after`: a batch that is out for longer has lost its GPU; None to wait for ever.
+    `budget`, `reserve`: the objective end to end and the part kept for one retry; None for none.
+    """
+
+    max_batch: int = CONTRACT_MAX_BATCH
+    max_wait: int = 50 * MS
+    batch_time: int = 100 * MS
+    budget: int | None = 500 * MS
+    reserve: int = 200 * MS
+    rule: RuleName = "ferry"
+    dispatch: DispatchName = "least_loaded"
+    backlog: int | None = 0
+    depth_limit: int | None = None
+    overdue_after: int | None = None
+    tiers: tuple[TierRule, ...] = PATIENT
+    models: tuple[str, ...] = ("ferry",)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_batch <= CONTRACT_MAX_BATCH:
+            raise ConfigError(
+                f"max_batch {self.max_batch}: the contract takes 1 to {CONTRACT_MAX_BATCH} "
+                "strings a batch"
+            )
+        if self.max_wait < 0:
+            raise ConfigError(f"max_wait {show_ms(self.max_wait)}: must be 0 or more")
+        if self.batch_time <= 0:
+            raise ConfigError(f"batch_time {show_ms(self.batch_time)}: must be more than 0")
+        if self.rule not in RULES:
+            raise ConfigError(f"rule {self.rule!r}: choose one of {', '.join(RULES)}")
+        if self.dispatch not in DISPATCHES:
+            raise ConfigError(f"dispatch {self.dispatch!r}: choose one of {', '.join(DISPATCHES)}")
+        if self.backlog is not None and self.backlog < 0:
+            raise ConfigError(
+                f"backlog {self.backlog}: must be 0 (pull) or more; None is push without bound"
+            )
+        if self.overdue_after is not None and self.overdue_after <= self.batch_time:
+            raise ConfigError(
+                f"overdue_after {show_ms(self.overdue_after)} is not longer than a batch of "
+                f"{show_ms(self.batch_time)}: every batch would count as lost"
+            )
+        if not self.tiers or not self.models:
+            raise ConfigError("a gateway needs at least one tier and one model")
+        self._check_budget()
+        if self.depth_limit is not None and self.depth_limit < self.max_batch:
+            raise ConfigError(
+                f"depth_limit {self.depth_limit} is below one batch of {self.max_batch}: no batch "
+                f"could ever fill; use at least {self.max_batch}, or a smaller max_batch"
+            )
+
+    def _check_budget(self) -> None:
+        if self.budget is None or self.rule != "ferry":
+            return
+        spent = self.max_wait + self.batch_time + self.reserve
+        if spent > self.budget:
+            raise ConfigError(
+                f"max_wait {show_ms(self.max_wait)} + batch {show_ms(self.batch_time)} + reserve "
+                f"{show_ms(self.reserve)} = {show_ms(spent)}, over the budget of "
+                f"{show_ms(self.budget)}; shorten the window, or give a larger budget or none"
+            )
+
+    def with_(self, **changes: Any) -> Self:
+        """The same settings with some fields changed, checked again."""
+        return replace(self, **changes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `as_dict`."""
+        values = dict(values)
+        values["tiers"] = tuple(TierRule(**tier) for tier in values["tiers"])
+        values["models"] = tuple(values["models"])
+        return cls(**values)
