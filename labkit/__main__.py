@@ -1,0 +1,5 @@
+"""`python -m labkit` is the `labkit` command."""
+
+from labkit.cli.main import main
+
+main(prog_name="labkit")
