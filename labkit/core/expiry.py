@@ -1,0 +1,43 @@
+"""Deadlines that the order of arrival does not tell: one's own, and those of returned requests."""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+
+from labkit.core.units import NEVER
+
+SLACK = 64
+"""Dead entries the heap may hold before it is compacted."""
+
+
+class Deadlines:
+    """A heap of (instant, request id); an entry of somebody who has left is dropped lazily.
+
+    `waits(request_id)` says who still waits; entries are ids, so none holds a prompt.
+    """
+
+    def __init__(self, waits: Callable[[int], bool]) -> None:
+        self._waits = waits
+        self._heap: list[tuple[int, int]] = []
+        self._compact_at = SLACK
+
+    def watch(self, request_id: int, expires_at: int) -> None:
+        """Note when this request expires, unless it never does."""
+        if expires_at < NEVER:
+            heappush(self._heap, (expires_at, request_id))
+            if len(self._heap) > self._compact_at:
+                self._heap = [entry for entry in self._heap if self._waits(entry[1])]
+                heapify(self._heap)
+                self._compact_at = 2 * len(self._heap) + SLACK
+
+    def next(self) -> int:
+        """The first instant at which somebody who still waits expires; `NEVER` if none."""
+        while self._heap and not self._waits(self._heap[0][1]):
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else NEVER
+
+    def expired(self, now: int) -> list[int]:
+        """The ids whose time is up, and who still wait."""
+        gone = []
+        while self.next() <= now:
+            gone.append(heappop(self._heap)[1])
+        return gone

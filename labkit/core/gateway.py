@@ -1,0 +1,412 @@
+"""The gateway: one request's whole way, from its arrival to its one outcome."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from labkit.core.admission import DepthLimit
+from labkit.core.batching import Rule, rule_from
+from labkit.core.dispatch import Chooser, Pool, Rng, Slot, chooser_from
+from labkit.core.expiry import Deadlines
+from labkit.core.mapping import MAX_LOSSES, Batch, MappingTable, after_loss, after_raise
+from labkit.core.messages import (
+    Answer,
+    BatchError,
+    Command,
+    Depart,
+    End,
+    Outcome,
+    Reason,
+    Receipt,
+    Request,
+    Result,
+    RowError,
+    Stop,
+)
+from labkit.core.queues import FairQueue
+from labkit.core.settings import Settings
+from labkit.core.units import NEVER, show_ms
+
+NOW = 0
+"""An instant that is always past: "due already"."""
+
+
+class _Replicas:
+    """One model version: who waits for it, the rule they leave by, and the GPUs that serve it."""
+
+    __slots__ = ("bound", "closing", "pool", "queue", "rule")
+
+    def __init__(self, queue: FairQueue, rule: Rule, pool: Pool) -> None:
+        self.queue = queue
+        self.rule = rule
+        self.pool = pool
+        self.bound = 0
+        self.closing = False
+
+    def due_at(self) -> int:
+        """When a batch may depart: never while no GPU has room for it."""
+        if not self.pool.open:
+            return NEVER
+        if self.queue.returned or (self.closing and self.queue.depth):
+            return NOW
+        return self.rule.due_at(self.queue)
+
+
+class Gateway:
+    """Decides everything between the door and the GPUs, and is told the time.
+
+    Implements `labkit.core.contract.Scheduler`; instants and durations are microseconds. No batch
+    is formed while no GPU has room for it, so nobody is ever stuck behind a batch already formed.
+    A custom `rule` or `chooser` replaces the one the settings name. `late` results (of an epoch
+    that is over) are dropped and counted.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        rng: Rng | None = None,
+        *,
+        rule: Rule | None = None,
+        chooser: Chooser | None = None,
+    ) -> None:
+        self.settings = settings
+        self.due_at = NEVER
+        self.closing = False
+        self.mapping = MappingTable()
+        self.limit = DepthLimit.same(settings.depth_limit, len(settings.tiers))
+        timeouts = [tier.timeout for tier in settings.tiers]
+        self._impatient = min(timeouts) < NEVER
+        self._serving = {
+            model: _Replicas(
+                FairQueue(timeouts),
+                rule or rule_from(settings),
+                Pool(chooser or chooser_from(settings, rng), settings.backlog),
+            )
+            for model in settings.models
+        }
+        self._epochs: dict[int, int] = {}
+        self._model_of: dict[int, str] = {}
+        self._overdue: deque[tuple[int, int]] = deque()
+        self._deadlines = Deadlines(self._waits)
+
+    # -- arrive -> admit -> queue ------------------------------------------------------------
+
+    def arrive(self, request: Request, now: int) -> Sequence[Command]:
+        """Queue a request, or reject it: `unknown_model`, `queue_full`, `draining`."""
+        replicas = self._serving.get(request.model)
+        if replicas is None:
+            return (End(request.id, Outcome.REJECTED, "unknown_model"),)
+        queue = replicas.queue
+        if self.closing:
+            return (End(request.id, Outcome.REJECTED, "draining"),)
+        if queue.depth + replicas.bound >= self.limit.limits[request.tier]:
+            return (End(request.id, Outcome.REJECTED, "queue_full"),)
+        queue.push(request)
+        if replicas.pool.open:
+            due_at = replicas.rule.due_at(queue)
+            if due_at < self.due_at:
+                self.due_at = due_at
+        if request.deadline < NEVER:
+            self._deadlines.watch(request.id, request.deadline)
+            self.due_at = min(self.due_at, request.deadline)
+        if self._impatient:
+            self.due_at = min(self.due_at, queue.expires_at(request))
+        return ()
+
+    def admits(self, count: int, model: str, tier: int) -> bool:
+        """Whether `count` requests would all be queued if they arrived now."""
+        replicas = self._serving.get(model)
+        if replicas is None or self.closing:
+            return False
+        return self.limit.admits(count, replicas.queue.depth + replicas.bound, tier)
+
+    # -- due? -> choose a GPU with room -> take the batch -> depart ---------------------------
+
+    def advance(self, now: int) -> Sequence[Command]:
+        """Stop what is overdue, end what has expired, and let every due batch depart."""
+        commands: list[Command] = []
+        self._stop_overdue(now, commands)
+        self._expire(now, commands)
+        for replicas in self._serving.values():
+            while (slot := replicas.pool.startable()) is not None:
+                self._start(replicas, slot, now, commands)
+            while replicas.due_at() <= now:
+                self._board(replicas, now, commands)
+        self._arm()
+        return commands
+
+    def _board(self, replicas: _Replicas, now: int, commands: list[Command]) -> None:
+        """Choose a GPU first, then form the batch for it; start it if the GPU is idle."""
+        queue, losses = replicas.queue, 0
+        slot = replicas.pool.pick()
+        if queue.returned:
+            taken, losses = queue.take_returned()
+            reason = Reason.RETURNED
+        else:
+            taken = queue.take(replicas.rule.max_batch)
+            reason = self._reason(replicas, len(taken))
+        batch = self.mapping.bind(tuple(taken), slot.gpu, slot.epoch, reason, losses)
+        slot.backlog.append(batch.id)
+        replicas.bound += len(taken)
+        if slot.running is None:
+            self._start(replicas, slot, now, commands)
+        else:
+            self._watch(queue, taken)
+            replicas.pool.look()
+
+    def _reason(self, replicas: _Replicas, size: int) -> Reason:
+        if size >= replicas.rule.max_batch:
+            return Reason.FULL
+        return Reason.DRAIN if replicas.closing else Reason.TIMER
+
+    def _start(self, replicas: _Replicas, slot: Slot, now: int, commands: list[Command]) -> None:
+        """Start the first batch that an idle GPU holds, without the rows that left meanwhile."""
+        batch = self.mapping.batches[slot.backlog.popleft()]
+        replicas.bound -= len(batch.rows)
+        rows = batch.alive()
+        if rows:
+            batch.rows, batch.gone = rows, set()
+            batch.departed_at = slot.since = now
+            slot.running = batch.id
+            if self.settings.overdue_after is not None:
+                self._overdue.append((now + self.settings.overdue_after, batch.id))
+            commands.append(Depart(batch.id, (slot.gpu,), rows, self._receipt(replicas, batch)))
+        else:
+            self.mapping.close(batch.id)
+        replicas.pool.look()
+
+    def _receipt(self, replicas: _Replicas, batch: Batch) -> Receipt:
+        oldest_age = batch.departed_at - min([row.arrived_at for row in batch.rows])
+        budget = self.settings.budget
+        slack = None if budget is None else budget - oldest_age - self.settings.batch_time
+        return Receipt(batch.reason, oldest_age, slack, *replicas.queue.stayed())
+
+    # -- finish -> fan out --------------------------------------------------------------------
+
+    def finish(self, batch_id: int, result: Result, now: int) -> Sequence[Command]:
+        """Answer every row somebody waits for; a wrong result answers nobody and is retried."""
+        batch = self.mapping.returns(batch_id)
+        if batch is None:
+            return ()
+        replicas, slot = self._place(batch.gpu)
+        slot.running, slot.since = None, now
+        commands: list[Command] = []
+        if isinstance(result, BatchError):
+            self._bisect(replicas, batch, result, commands)
+        elif len(result) != len(batch.rows):
+            self._retry(replicas, batch, commands)
+            self._release(batch.gpu)
+            why = (
+                f"batch {batch_id}: {len(result)} outputs for {len(batch.rows)} requests; "
+                "a worker must return one output per request, in order"
+            )
+            commands.append(Stop(batch.gpu, why))
+        else:
+            self._fan_out(batch, result, commands)
+        if slot.draining:
+            self._leave_if_empty(slot, commands)
+        replicas.pool.look()
+        self._arm()
+        return commands
+
+    def _fan_out(
+        self, batch: Batch, result: Sequence[str | RowError], commands: list[Command]
+    ) -> None:
+        """One `Answer` for the whole batch; an `End` only for a row that failed alone."""
+        if not batch.gone and RowError not in set(map(type, result)):
+            commands.append(Answer(batch.id, batch.rows, tuple(result)))  # type: ignore[arg-type]
+            return
+        rows, outputs = [], []
+        for row, output in zip(batch.rows, result, strict=True):
+            if row.id in batch.gone:
+                continue
+            if isinstance(output, RowError):
+                commands.append(End(row.id, Outcome.FAILED, output.detail))
+            else:
+                rows.append(row)
+                outputs.append(output)
+        if rows:
+            commands.insert(0, Answer(batch.id, tuple(rows), tuple(outputs)))
+
+    def _bisect(
+        self, replicas: _Replicas, batch: Batch, error: BatchError, commands: list[Command]
+    ) -> None:
+        """The function raised: try the halves apart; a request that raises alone has failed."""
+        rows = batch.alive()
+        if len(rows) == 1:
+            commands.append(End(rows[0].id, Outcome.FAILED, error.detail))
+        self._push_front(replicas, [(half, batch.losses) for half in after_raise(rows)])
+
+    # -- the fleet ----------------------------------------------------------------------------
+
+    def join(self, gpu: int, version: str | None, now: int) -> Sequence[Command]:
+        """A GPU starts a new epoch; what an earlier epoch still held is requeued first."""
+        commands = list(self.lose(gpu, now))
+        if version is None:
+            return commands
+        if version not in self._serving:
+            raise ValueError(
+                f"GPU {gpu} joined with model {version!r}; this gateway serves "
+                f"{', '.join(self._serving)}: name it in Settings.models"
+            )
+        self._epochs[gpu] = self._epochs.get(gpu, 0) + 1
+        self._model_of[gpu] = version
+        self._serving[version].pool.add(Slot(gpu, self._epochs[gpu], now))
+        self._arm()
+        return commands
+
+    def lose(self, gpu: int, now: int) -> Sequence[Command]:
+        """End a GPU's epoch and requeue what it held, ahead of everybody; twice is once."""
+        if gpu not in self._model_of:
+            return ()
+        replicas, slot = self._place(gpu)
+        commands: list[Command] = []
+        self._return_backlog(replicas, slot)
+        if slot.running is not None:
+            self._retry(replicas, self.mapping.close(slot.running), commands)
+        self._release(gpu)
+        self._arm()
+        return commands
+
+    def drain(self, gpu: int, now: int) -> Sequence[Command]:
+        """No new batch for this GPU; what it has not started goes back to the bank."""
+        if gpu not in self._model_of:
+            return ()
+        replicas, slot = self._place(gpu)
+        commands: list[Command] = []
+        slot.draining = True
+        self._return_backlog(replicas, slot)
+        self._leave_if_empty(slot, commands)
+        replicas.pool.look()
+        self._arm()
+        return commands
+
+    def close(self, now: int) -> Sequence[Command]:
+        """Admit nobody any more; everyone who waits is due as soon as a GPU has room."""
+        self.closing = True
+        for replicas in self._serving.values():
+            replicas.closing = True
+        self._arm()
+        return ()
+
+    def _place(self, gpu: int) -> tuple[_Replicas, Slot]:
+        replicas = self._serving[self._model_of[gpu]]
+        return replicas, replicas.pool.slots[gpu]
+
+    def _release(self, gpu: int) -> None:
+        self._serving[self._model_of.pop(gpu)].pool.remove(gpu)
+
+    def _leave_if_empty(self, slot: Slot, commands: list[Command]) -> None:
+        if slot.running is None and slot.gpu in self._model_of:
+            self._release(slot.gpu)
+            commands.append(Stop(slot.gpu, "drained"))
+
+    def _return_backlog(self, replicas: _Replicas, slot: Slot) -> None:
+        """Batches never started are blameless: they return with the losses they had."""
+        groups = []
+        while slot.backlog:
+            batch = self.mapping.close(slot.backlog.popleft())
+            replicas.bound -= len(batch.rows)
+            if rows := batch.alive():
+                groups.append((rows, batch.losses))
+        self._push_front(replicas, groups)
+
+    def _retry(self, replicas: _Replicas, batch: Batch, commands: list[Command]) -> None:
+        """Send a lost batch's requests back to the head: whole, in tens, alone, then no more."""
+        rows, losses = batch.alive(), batch.losses + 1
+        if losses > MAX_LOSSES:
+            why = f"{losses} GPUs were lost with this request aboard, the last time alone"
+            commands.extend(End(row.id, Outcome.FAILED, why) for row in rows)
+        elif rows:
+            self._push_front(replicas, [(piece, losses) for piece in after_loss(rows, losses)])
+
+    def _push_front(
+        self, replicas: _Replicas, groups: Sequence[tuple[Sequence[Request], int]]
+    ) -> None:
+        replicas.queue.push_front(groups)
+        for rows, _ in groups:
+            self._watch(replicas.queue, rows)
+
+    def _watch(self, queue: FairQueue, rows: Sequence[Request]) -> None:
+        """Remember when these expire, since they no longer stand in order of arrival."""
+        for row in rows:
+            self._deadlines.watch(row.id, queue.expires_at(row))
+
+    def _stop_overdue(self, now: int, commands: list[Command]) -> None:
+        """A batch out for too long has lost its GPU: fence it, requeue, and have it ended."""
+        while self._overdue and self._overdue[0][0] <= now:
+            _, batch_id = self._overdue.popleft()
+            batch = self.mapping.batches.get(batch_id)
+            if batch is not None:
+                late = show_ms(now - batch.departed_at)
+                commands.extend(self.lose(batch.gpu, now))
+                commands.append(Stop(batch.gpu, f"batch {batch_id} is overdue after {late}"))
+
+    # -- leaving early ------------------------------------------------------------------------
+
+    def cancel(self, request_id: int, now: int) -> Sequence[Command]:
+        """End a request nobody waits for; on a GPU it keeps its seat and its answer is dropped."""
+        if not self._withdraw(request_id):
+            return ()
+        self._arm()
+        return (End(request_id, Outcome.CANCELLED, "client_left"),)
+
+    def _waits(self, request_id: int) -> bool:
+        """Whether this request waits: in a queue, or bound to a GPU that has not started it."""
+        if any(request_id in replicas.queue.waiting for replicas in self._serving.values()):
+            return True
+        batch = self.mapping.find(request_id)
+        return batch is not None and batch.departed_at == NEVER
+
+    def _expire(self, now: int, commands: list[Command]) -> None:
+        """End whoever waited too long; what is on a GPU is never ended by time."""
+        overstayed = self._deadlines.expired(now)
+        for replicas in self._serving.values():
+            if replicas.queue.next_expiry() <= now:
+                overstayed += replicas.queue.expired(now)
+        for request_id in overstayed:
+            if self._withdraw(request_id):
+                commands.append(End(request_id, Outcome.EXPIRED, "deadline_exceeded"))
+
+    def _withdraw(self, request_id: int) -> bool:
+        """Take a request out of wherever it is; False when it is nowhere."""
+        if any(replicas.queue.remove(request_id) for replicas in self._serving.values()):
+            return True
+        return self.mapping.drop(request_id) is not None
+
+    # -- when next? ---------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Bring `due_at` up to date."""
+        due_at = self._deadlines.next()
+        overdue = self._overdue
+        while overdue and overdue[0][1] not in self.mapping.batches:
+            overdue.popleft()
+        if overdue:
+            due_at = min(due_at, overdue[0][0])
+        for replicas in self._serving.values():
+            due_at = min(due_at, replicas.due_at(), replicas.queue.next_expiry())
+            if replicas.bound and replicas.pool.startable() is not None:
+                due_at = NOW
+        self.due_at = due_at
+
+    # -- questions ----------------------------------------------------------------------------
+
+    @property
+    def late(self) -> int:
+        """Results dropped because their GPU's epoch was over."""
+        return self.mapping.late
+
+    def depth(self, model: str | None = None) -> int:
+        """How many requests wait and are not on a GPU, for one model or all."""
+        serving = self._serving.values() if model is None else [self._serving[model]]
+        return sum(replicas.queue.depth + replicas.bound for replicas in serving)
+
+    def in_flight(self) -> int:
+        """How many requests are on a GPU."""
+        batches = self.mapping.batches.values()
+        return sum(len(batch.alive()) for batch in batches if batch.departed_at != NEVER)
+
+    def gpus(self, model: str | None = None) -> tuple[int, ...]:
+        """The GPUs in service, for one model or all."""
+        serving = self._serving.values() if model is None else [self._serving[model]]
+        return tuple(gpu for replicas in serving for gpu in replicas.pool.slots)

@@ -1,0 +1,106 @@
+"""Which request is in which batch on which GPU, and what becomes of a batch that fails."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from labkit.core.messages import Reason, Request
+from labkit.core.units import NEVER
+
+PIECES = {1: 100, 2: 10, 3: 1}
+"""How large a batch may be after that many losses: whole, in tens, alone."""
+
+MAX_LOSSES = max(PIECES)
+
+
+@dataclass(slots=True)
+class Batch:
+    """One batch bound to one epoch of a GPU; `departed_at` is `NEVER` until it starts.
+
+    `losses`: GPUs already lost with these requests aboard. `gone`: rows nobody waits for.
+    """
+
+    id: int
+    gpu: int
+    epoch: int
+    rows: tuple[Request, ...]
+    reason: Reason
+    losses: int = 0
+    departed_at: int = NEVER
+    gone: set[int] = field(default_factory=set)
+
+    def alive(self) -> tuple[Request, ...]:
+        """The rows somebody still waits for, in order."""
+        if not self.gone:
+            return self.rows
+        return tuple(row for row in self.rows if row.id not in self.gone)
+
+
+class MappingTable:
+    """The only place that knows which request is where.
+
+    A batch id belongs to one epoch of one GPU and is closed with it: whatever comes back under a
+    closed id is late, and is dropped and counted.
+    """
+
+    def __init__(self) -> None:
+        self.batches: dict[int, Batch] = {}
+        self.late = 0
+        self._batch_of: dict[int, int] = {}
+        self._last_id = 0
+
+    def bind(
+        self, rows: tuple[Request, ...], gpu: int, epoch: int, reason: Reason, losses: int
+    ) -> Batch:
+        """Enter a new batch under the next id."""
+        self._last_id += 1
+        batch = Batch(self._last_id, gpu, epoch, rows, reason, losses)
+        self.batches[batch.id] = batch
+        self._batch_of.update(dict.fromkeys([row.id for row in rows], batch.id))
+        return batch
+
+    def close(self, batch_id: int) -> Batch:
+        """Forget a batch: it came back, or was lost with its GPU."""
+        batch = self.batches.pop(batch_id)
+        forget = self._batch_of.pop
+        for row in batch.rows:
+            forget(row.id, None)
+        return batch
+
+    def returns(self, batch_id: int) -> Batch | None:
+        """Close a batch that came back; None when its id is unknown or fenced."""
+        batch = self.batches.get(batch_id)
+        if batch is None or batch.departed_at == NEVER:
+            self.late += 1
+            return None
+        return self.close(batch_id)
+
+    def find(self, request_id: int) -> Batch | None:
+        """The batch this request is in, bound or on a GPU."""
+        batch_id = self._batch_of.get(request_id)
+        return None if batch_id is None else self.batches[batch_id]
+
+    def drop(self, request_id: int) -> Batch | None:
+        """Nobody waits for this row any more: it keeps its seat, and its answer is dropped."""
+        batch = self.find(request_id)
+        if batch is not None:
+            batch.gone.add(request_id)
+            del self._batch_of[request_id]
+        return batch
+
+
+def after_loss(rows: Sequence[Request], losses: int) -> list[Sequence[Request]]:
+    """How requests travel after `losses` GPUs died with them: whole, in tens, alone; then not.
+
+    A request that kills every GPU is found after at most 4 deaths and 22 calls of 100, and its
+    batch-mates are answered. Empty when the request has had its last try.
+    """
+    if losses > MAX_LOSSES:
+        return []
+    size = PIECES[losses]
+    return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+def after_raise(rows: Sequence[Request]) -> list[Sequence[Request]]:
+    """The halves of a batch whose function raised: one bad row of 100 is found in 15 calls."""
+    middle = (len(rows) + 1) // 2
+    return [rows[:middle], rows[middle:]] if len(rows) > 1 else []
