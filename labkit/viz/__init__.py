@@ -1,0 +1,1 @@
+"""Pictures: the drawable segments of a trace, and what draws them."""
