@@ -1,0 +1,44 @@
+"""Rules of the whole suite: a learner's folder is left alone, and nothing passes by accident."""
+
+import os
+import tempfile
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile("lab", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("lab")
+
+_home: "pytest.StashKey[tempfile.TemporaryDirectory[str]]" = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the run, and every process it starts, a learner's folder of its own."""
+    folder = tempfile.TemporaryDirectory(prefix="labkit-home-")
+    config.stash[_home] = folder
+    os.environ["LABKIT_HOME"] = folder.name
+    os.environ["MPLBACKEND"] = "agg"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove that folder."""
+    config.stash[_home].cleanup()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    """With LABKIT_REQUIRE_BROWSER set, a browser test that is skipped has failed."""
+    report = yield
+    required = os.environ.get("LABKIT_REQUIRE_BROWSER")
+    if required and report.skipped and item.get_closest_marker("browser"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"LABKIT_REQUIRE_BROWSER is set, yet: {reason}"
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the run when a test passed that was expected to fail."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter and reporter.stats.get("xpassed") and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
