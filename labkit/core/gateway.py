@@ -161,8 +161,8 @@ class Gateway:
     def _start(self, replicas: _Replicas, slot: Slot, now: int, commands: list[Command]) -> None:
         """Start the first batch that an idle GPU holds, without the rows that left meanwhile."""
         batch = self.mapping.batches[slot.backlog.popleft()]
-        replicas.bound -= len(batch.rows)
         rows = batch.alive()
+        replicas.bound -= len(rows)
         if rows:
             batch.rows, batch.gone = rows, set()
             batch.departed_at = slot.since = now
@@ -193,6 +193,7 @@ class Gateway:
         if isinstance(result, BatchError):
             self._bisect(replicas, batch, result, commands)
         elif len(result) != len(batch.rows):
+            self._return_backlog(replicas, slot)
             self._retry(replicas, batch, commands)
             self._release(batch.gpu)
             why = (
@@ -305,8 +306,9 @@ class Gateway:
         groups = []
         while slot.backlog:
             batch = self.mapping.close(slot.backlog.popleft())
-            replicas.bound -= len(batch.rows)
-            if rows := batch.alive():
+            rows = batch.alive()
+            replicas.bound -= len(rows)
+            if rows:
                 groups.append((rows, batch.losses))
         self._push_front(replicas, groups)
 
@@ -371,7 +373,10 @@ class Gateway:
         """Take a request out of wherever it is; False when it is nowhere."""
         if any(replicas.queue.remove(request_id) for replicas in self._serving.values()):
             return True
-        return self.mapping.drop(request_id) is not None
+        batch = self.mapping.drop(request_id)
+        if batch is not None and batch.departed_at == NEVER:
+            self._place(batch.gpu)[0].bound -= 1
+        return batch is not None
 
     # -- when next? ---------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""What makes the system a lab: laws, planted bugs, exercises and notebooks."""

@@ -1,0 +1,347 @@
+"""The laws of the gateway, checked at every step against what was told and what came back."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.core.mapping import MAX_LOSSES, PIECES
+from labkit.core.messages import (
+    Answer,
+    BatchError,
+    Command,
+    Depart,
+    End,
+    Outcome,
+    Reason,
+    Request,
+    RowError,
+    Stop,
+)
+from labkit.core.settings import Settings
+from labkit.core.units import NEVER, show_ms
+
+
+class LawBroken(AssertionError):
+    """One law, broken at one instant: `law` names it, the message says what happened."""
+
+    def __init__(self, law: str, now: int, what: str) -> None:
+        super().__init__(f"{law}, at {show_ms(now)}: {what}")
+        self.law, self.now, self.what = law, now, what
+
+
+@dataclass(slots=True)
+class _Life:
+    """What the laws know of one request."""
+
+    request: Request
+    number: int
+    riding: int | None = None
+    ended: Outcome | None = None
+    losses: int = 0
+    rode: bool = False
+
+
+class Laws:
+    """An independent book-keeper that knows the laws and none of the gateway's code.
+
+    Call `told` after every verb with what it returned, and `over` once nothing is left to happen.
+    Laws about order and idle GPUs hold for pull (`backlog` 0), where binding a batch and starting
+    it are one act; `max_wait` is the ferry rule's, None for a rule that promises none.
+    """
+
+    def __init__(
+        self, settings: Settings, answer: Callable[[str], str], max_wait: int | None = None
+    ) -> None:
+        self.settings = settings
+        self.answer = answer
+        self.max_wait = max_wait
+        self.pull = settings.backlog == 0
+        self.now = 0
+        self.closing = False
+        self.lives: dict[int, _Life] = {}
+        self.batches: dict[int, tuple[int, list[int], list[Request]]] = {}
+        self.model_of: dict[int, str] = {}
+        self.running: dict[int, int] = {}
+        self.draining: set[int] = set()
+        self._order: dict[tuple[str, int, str], int] = {}
+
+    # -- one step ---------------------------------------------------------------------------------
+
+    def told(
+        self, verb: str, args: tuple[Any, ...], now: int, commands: Sequence[Command], due_at: int
+    ) -> None:
+        """Check one verb call and what it returned."""
+        self._require(now >= self.now, "time never decreases", now, f"{now} after {self.now}")
+        self.now = now
+        ended = self._before(verb, args, now, commands)
+        for command in commands:
+            if isinstance(command, Answer):
+                self._answered(command, now, ended)
+            elif isinstance(command, End):
+                self._ended(command, now)
+            elif isinstance(command, Stop):
+                self._gone(command.gpu)
+            elif isinstance(command, Depart):
+                self._departed(command, now)
+        if ended is not None:
+            self._not_answered(*ended)
+        if verb == "advance":
+            self._nothing_left_due(now, due_at)
+
+    def _before(
+        self, verb: str, args: tuple[Any, ...], now: int, commands: Sequence[Command]
+    ) -> tuple[int, Any] | None:
+        """Enter what was told; returns the batch that came back and its result, if one did."""
+        if verb == "arrive":
+            self._arrived(args[0], now, commands)
+        elif verb == "close":
+            self.closing = True
+        elif verb == "join":
+            self._gone(args[0])
+            if args[1] is not None:
+                self.model_of[args[0]] = args[1]
+        elif verb == "lose":
+            self._gone(args[0])
+        elif verb == "drain" and args[0] in self.model_of:
+            self.draining.add(args[0])
+        elif verb == "finish":
+            batch_id, result = args
+            if batch_id not in self.batches:
+                self._require(not commands, "a late result changes nothing", now, f"{commands}")
+                return None
+            del self.running[self.batches[batch_id][0]]
+            return batch_id, result
+        return None
+
+    def _arrived(self, request: Request, now: int, commands: Sequence[Command]) -> None:
+        self._require(request.id not in self.lives, "an id is used once", now, f"{request.id}")
+        waiting = sum(1 for _ in self._waiting(request.model))
+        self.lives[request.id] = _Life(request, len(self.lives))
+        limit = self.settings.depth_limit
+        full = limit is not None and waiting >= limit
+        known = request.model in self.settings.models
+        refused = any(isinstance(c, End) and c.outcome is Outcome.REJECTED for c in commands)
+        self._require(
+            refused == (full or self.closing or not known),
+            "the door rejects exactly when the limit is reached",
+            now,
+            f"request {request.id} with {waiting} waiting of {limit} was "
+            f"{'rejected' if refused else 'queued'}",
+        )
+
+    # -- commands ---------------------------------------------------------------------------------
+
+    def _answered(self, answer: Answer, now: int, back: tuple[int, Any] | None) -> None:
+        law = "an answer goes to the request it was computed for"
+        self._require(back is not None and back[0] == answer.batch_id, law, now, f"{answer}")
+        self._require(len(answer.rows) == len(answer.outputs), law, now, f"{answer}")
+        for row, output in zip(answer.rows, answer.outputs, strict=True):
+            life = self._one_outcome(row.id, Outcome.ANSWERED, now)
+            self._require(life.riding == answer.batch_id, law, now, f"request {row.id} not aboard")
+            want = self.answer(life.request.prompt)
+            self._require(
+                output == want, law, now, f"request {row.id} got {output!r}, not {want!r}"
+            )
+
+    def _ended(self, end: End, now: int) -> None:
+        life = self._one_outcome(end.request_id, end.outcome, now)
+        if end.outcome is Outcome.EXPIRED:
+            waits = life.riding is None
+            law = "only a waiting request expires, and not before its time"
+            self._require(waits and self._expires_at(life) <= now, law, now, f"{end.request_id}")
+
+    def _one_outcome(self, request_id: int, outcome: Outcome, now: int) -> _Life:
+        law = "every request has exactly one outcome"
+        life = self.lives.get(request_id)
+        if life is None:
+            raise LawBroken(law, now, f"{outcome} for request {request_id}, which never came")
+        if life.ended is not None:
+            what = f"request {request_id} is {outcome} after it was {life.ended}"
+            raise LawBroken(law, now, what)
+        life.ended = outcome
+        return life
+
+    def _departed(self, depart: Depart, now: int) -> None:
+        gpu, rows = depart.gpus[0], depart.rows
+        name = f"batch {depart.batch_id}"
+        self._require(depart.batch_id not in self.batches, "a batch id is used once", now, name)
+        self._require(gpu in self.model_of, "batches go to GPUs that are up", now, f"GPU {gpu}")
+        self._require(gpu not in self.draining, "a draining GPU gets no work", now, f"GPU {gpu}")
+        busy = gpu in self.running
+        self._require(not busy, "a GPU runs at most one batch", now, f"GPU {gpu} got {name}")
+        size = 1 <= len(rows) <= self.settings.max_batch
+        self._require(size, "a batch has 1 to max_batch rows", now, f"{len(rows)} rows")
+        lives = [self._boards(row, gpu, now) for row in rows]
+        self._blame(lives, now)
+        if self.pull:
+            self._in_order(lives, now)
+            self._receipt(depart, lives, now)
+        for life in lives:
+            life.riding, life.rode = depart.batch_id, True
+        self.batches[depart.batch_id] = (gpu, [row.id for row in rows], list(rows))
+        self.running[gpu] = depart.batch_id
+
+    def _boards(self, row: Request, gpu: int, now: int) -> _Life:
+        life = self.lives.get(row.id)
+        waits = life is not None and life.ended is None and life.riding is None
+        self._require(waits, "only those who wait board", now, f"request {row.id}")
+        assert life is not None
+        same = life.request.model == self.model_of[gpu]
+        self._require(same, "a batch holds one model", now, f"request {row.id} on GPU {gpu}")
+        late = self._expires_at(life) <= now and self.pull
+        self._require(not late, "an expired request never boards", now, f"request {row.id}")
+        return life
+
+    def _blame(self, lives: Sequence[_Life], now: int) -> None:
+        """Whole, in tens, alone: the more often a request sank, the smaller its company."""
+        losses = max(life.losses for life in lives)
+        law = "after losses a batch travels whole, then in tens, then alone"
+        fits = losses <= MAX_LOSSES and (not losses or len(lives) <= PIECES[losses])
+        self._require(fits, law, now, f"{len(lives)} rows after {losses} losses")
+        mixed = len({life.losses for life in lives}) > 1
+        self._require(not mixed, "returned groups are not mixed", now, f"{losses} losses")
+
+    def _in_order(self, lives: Sequence[_Life], now: int) -> None:
+        model = lives[0].request.model
+        waiting = [life for life in self._waiting(model) if life not in lives]
+        if any(life.rode for life in lives):
+            return
+        back = [life.request.id for life in waiting if life.rode]
+        self._require(not back, "whoever came back boards first", now, f"{back} stayed behind")
+        aboard: Counter[tuple[int, str]] = Counter()
+        for life in lives:
+            line = (life.request.tier, life.request.tenant)
+            before = self._order.get((model, *line), -1)
+            what = f"request {life.request.id} out of turn"
+            self._require(life.number > before, "first come, first served in a line", now, what)
+            self._order[(model, *line)] = life.number
+            aboard[line] += 1
+        self._fair(aboard, Counter((x.request.tier, x.request.tenant) for x in waiting), now)
+
+    def _fair(
+        self, aboard: Counter[tuple[int, str]], stayed: Counter[tuple[int, str]], now: int
+    ) -> None:
+        for tier, tenant in stayed:
+            lower = [line for line in aboard if line[0] > tier]
+            what = f"tier {tier} stayed while {lower} boarded"
+            self._require(not lower, "paid boards before free", now, what)
+            most = max((n for line, n in aboard.items() if line[0] == tier), default=0)
+            fair = aboard[(tier, tenant)] >= most - 1
+            what = f"{tenant} has {aboard[(tier, tenant)]} aboard, another {most}"
+            self._require(fair, "tenants of a tier board in turn", now, what)
+
+    def _receipt(self, depart: Depart, lives: Sequence[_Life], now: int) -> None:
+        receipt, settings = depart.receipt, self.settings
+        law = "the receipt says what is true"
+        age = now - min(life.request.arrived_at for life in lives)
+        self._require(receipt.oldest_age == age, law, now, f"age {receipt.oldest_age}, not {age}")
+        if settings.budget is not None:
+            slack = settings.budget - age - settings.batch_time
+            self._require(receipt.slack == slack, law, now, f"slack {receipt.slack}, not {slack}")
+        returned = receipt.reason is Reason.RETURNED
+        if self.pull and any(life.rode for life in lives):
+            self._require(returned, law, now, f"{receipt.reason} for returned requests")
+        full = receipt.reason is Reason.FULL
+        if not returned:
+            what = f"{receipt.reason} with {len(lives)} aboard"
+            self._require(full == (len(lives) == settings.max_batch), law, now, what)
+        stayed = Counter(
+            life.request.tier
+            for life in self._waiting(lives[0].request.model)
+            if life not in lives and not life.rode
+        )
+        want = tuple(stayed[tier] for tier in range(len(settings.tiers)))
+        self._require(receipt.stayed == want, law, now, f"stayed {receipt.stayed}, not {want}")
+
+    # -- what came back ---------------------------------------------------------------------------
+
+    def _not_answered(self, batch_id: int, result: Any) -> None:
+        """A batch is over; who is still without an outcome waits again."""
+        ids = self.batches[batch_id][1]
+        wrong = not isinstance(result, BatchError) and len(result) != len(ids)
+        for i, request_id in enumerate(ids):
+            life = self.lives[request_id]
+            if life.riding == batch_id and life.ended is None:
+                life.riding = None
+                life.losses += wrong
+                retried = wrong or isinstance(result, BatchError)
+                what = f"request {request_id} of batch {batch_id}"
+                self._require(retried, "whoever was computed is answered", self.now, what)
+            elif life.ended is Outcome.FAILED and not wrong:
+                alone = len(ids) == 1 or isinstance(result[i], RowError)
+                what = f"request {request_id} failed in company"
+                self._require(alone, "batch-mates of a bad input are answered", self.now, what)
+        self.batches.pop(batch_id)
+
+    def _gone(self, gpu: int) -> None:
+        """A GPU's epoch is over: what it ran is lost, and whoever rode it waits again."""
+        self.model_of.pop(gpu, None)
+        self.draining.discard(gpu)
+        batch_id = self.running.pop(gpu, None)
+        if batch_id is None:
+            return
+        for request_id in self.batches.pop(batch_id)[1]:
+            life = self.lives[request_id]
+            if life.riding == batch_id:
+                life.riding = None
+                life.losses += 1
+
+    # -- what must not be left --------------------------------------------------------------------
+
+    def _nothing_left_due(self, now: int, due_at: int) -> None:
+        law = "after advance nothing is due"
+        self._require(due_at > now, law, now, f"due_at {due_at}")
+        if not self.pull:
+            return
+        for model in self.settings.models:
+            waiting = list(self._waiting(model))
+            late = [x.request.id for x in waiting if self._expires_at(x) <= now]
+            self._require(not late, "whoever waited too long has expired", now, f"{late}")
+            idle = [
+                gpu
+                for gpu, serves in self.model_of.items()
+                if serves == model and gpu not in self.running and gpu not in self.draining
+            ]
+            if idle and waiting:
+                self._nobody_overdue(waiting, idle, now)
+
+    def _nobody_overdue(self, waiting: Sequence[_Life], idle: Sequence[int], now: int) -> None:
+        law = "no GPU idles while work is due"
+        back = [life.request.id for life in waiting if life.rode]
+        self._require(not back, law, now, f"GPU {idle[0]} idles, {back} came back and wait")
+        self._require(not self.closing, law, now, f"GPU {idle[0]} idles while the gateway drains")
+        full = len(waiting) >= self.settings.max_batch
+        self._require(not full, law, now, f"GPU {idle[0]} idles, {len(waiting)} wait")
+        if self.max_wait is not None:
+            oldest = min(life.request.arrived_at for life in waiting)
+            what = f"the oldest has waited {show_ms(now - oldest)}, GPU {idle[0]} idles"
+            in_time = now - oldest < self.max_wait
+            self._require(in_time, "with a GPU free nobody waits past max_wait", now, what)
+
+    def over(self) -> None:
+        """Nothing is left to happen: everyone must have an outcome."""
+        left = [life.request.id for life in self.lives.values() if life.ended is None]
+        self._require(
+            not left, "every request has exactly one outcome", self.now, f"{left} have none"
+        )
+
+    # -- questions --------------------------------------------------------------------------------
+
+    def _waiting(self, model: str) -> list[_Life]:
+        return [
+            life
+            for life in self.lives.values()
+            if life.ended is None and life.riding is None and life.request.model == model
+        ]
+
+    def _expires_at(self, life: _Life) -> int:
+        """Its own deadline or its tier's timeout, whichever is sooner."""
+        timeout = self.settings.tiers[life.request.tier].timeout
+        patience = life.request.arrived_at + timeout if timeout < NEVER else NEVER
+        return min(patience, life.request.deadline)
+
+    @staticmethod
+    def _require(holds: bool, law: str, now: int, what: str) -> None:
+        if not holds:
+            raise LawBroken(law, now, what)
