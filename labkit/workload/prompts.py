@@ -37,14 +37,14 @@ class PromptError(ValueError):
     """A prompt that is refused: says why, the size, and the remedy."""
 
 
-def prompt(rng: Random) -> str:
+def ferry_prompt(rng: Random) -> str:
     """One readable prompt of some 20 to 110 characters."""
     return _expand("prompt", rng)
 
 
-def prompts(count: int, rng: Random) -> tuple[str, ...]:
+def ferry_prompts(count: int, rng: Random) -> tuple[str, ...]:
     """`count` readable prompts, for the tenants of a mix to share."""
-    return tuple(prompt(rng) for _ in range(count))
+    return tuple(ferry_prompt(rng) for _ in range(count))
 
 
 def prompt_of(words: int, rng: Random) -> str:
@@ -53,7 +53,7 @@ def prompt_of(words: int, rng: Random) -> str:
         raise PromptError(f"a prompt of {words} words: ask for 1 or more")
     said: list[str] = []
     while len(said) < words:
-        said += prompt(rng).split()
+        said += ferry_prompt(rng).split()
     return " ".join(said[:words])
 
 

@@ -74,8 +74,8 @@ def write_azure_2023(rows: Iterable[TraceRow], file: IO[bytes]) -> None:
 
 
 FILES: Final[dict[str, Callable[[], list[TraceRow]]]] = {
-    "synthetic_conversation.csv": lambda: conversation_shaped(600, stream(1, "conversation")),
-    "synthetic_code.csv": lambda: code_shaped(1500, stream(1, "code")),
+    "synthetic_conversation.csv": lambda: conversation_shaped(600, stream(6, "conversation")),
+    "synthetic_code.csv": lambda: code_shaped(1500, stream(6, "code")),
 }
 """The files that travel with the lab, and how each is made."""
 
