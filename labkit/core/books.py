@@ -2,10 +2,10 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import ceil
-from operator import mul
+from operator import mul, sub
 from typing import Any
 
 from labkit.core.messages import Answer, Command, Depart, End, Outcome
@@ -55,12 +55,29 @@ class Books:
     def __init__(self, warm_up: int = 0) -> None:
         self.warm_up = warm_up
         self.outcomes: Counter[Outcome] = Counter()
-        self.latencies: list[int] = []
-        self.waits: list[int] = []
         self.batches = 0
         self.aboard = 0
         self.busy = 0
         self._departed: dict[int, tuple[int, int]] = {}
+        # Answers are on the hot path: what can be worked out afterwards is worked out afterwards.
+        self._arrived: list[int] = []
+        self._trips: list[tuple[int, int, int]] = []
+
+    @property
+    def waits(self) -> list[int]:
+        """Microseconds from arrival to the last departure, one for each answer."""
+        return list(self._since_arrival(0))
+
+    @property
+    def latencies(self) -> list[int]:
+        """Microseconds from arrival to answer, one for each answer."""
+        return list(self._since_arrival(1))
+
+    def _since_arrival(self, end: int) -> Iterator[int]:
+        ends: list[int] = []
+        for trip in self._trips:
+            ends += [trip[end]] * trip[2]
+        return map(sub, ends, self._arrived)
 
     def note(self, command: Command, now: int) -> None:
         """Enter one command at the instant it was obeyed."""
@@ -82,12 +99,11 @@ class Books:
     def _answered(self, answer: Answer, now: int) -> None:
         self.outcomes[Outcome.ANSWERED] += len(answer.rows)
         departed_at, _ = self._departed.pop(answer.batch_id)
-        if now >= self.warm_up and self.warm_up:
-            kept = [row.arrived_at for row in answer.rows if row.arrived_at >= self.warm_up]
-        else:
-            kept = [row.arrived_at for row in answer.rows]
-        self.latencies += [now - arrived for arrived in kept]
-        self.waits += [departed_at - arrived for arrived in kept]
+        arrived = [row.arrived_at for row in answer.rows]
+        if self.warm_up:
+            arrived = [at for at in arrived if at >= self.warm_up]
+        self._arrived += arrived
+        self._trips.append((departed_at, now, len(arrived)))
 
     def report(self, gpus: int, horizon: int, wall_s: float) -> dict[str, Any]:
         """The stable keys of `labkit sim --json` and `labkit live --json`.
@@ -97,8 +113,8 @@ class Books:
         return {
             "requests": self.outcomes.total(),
             **{outcome.value: self.outcomes[outcome] for outcome in Outcome},
-            "latency_ms": summary(self.latencies),
-            "wait_ms": summary(self.waits),
+            "latency_ms": summary(self._since_arrival(1)),
+            "wait_ms": summary(self._since_arrival(0)),
             "mean_batch": round(self.aboard / self.batches, 4) if self.batches else None,
             "batches": self.batches,
             "utilization": round(self.busy / (gpus * horizon), 6) if gpus * horizon else None,

@@ -233,9 +233,10 @@ class Gateway:
     ) -> None:
         """The function raised: try the halves apart; a request that raises alone has failed."""
         rows = batch.alive()
-        if len(rows) == 1:
-            commands.append(End(rows[0].id, Outcome.FAILED, error.detail))
-        self._push_front(replicas, [(half, batch.losses) for half in after_raise(rows)])
+        if len(batch.rows) == 1:
+            commands.extend(End(row.id, Outcome.FAILED, error.detail) for row in rows)
+        else:
+            self._push_front(replicas, [(half, batch.losses) for half in after_raise(rows)])
 
     # -- the fleet ----------------------------------------------------------------------------
 

@@ -101,6 +101,9 @@ def after_loss(rows: Sequence[Request], losses: int) -> list[Sequence[Request]]:
 
 
 def after_raise(rows: Sequence[Request]) -> list[Sequence[Request]]:
-    """The halves of a batch whose function raised: one bad row of 100 is found in 15 calls."""
+    """The halves of what is left of a batch that raised: one bad row of 100 is found in 15 calls.
+
+    Also for a single row whose company left meanwhile: it is tried alone before it is blamed.
+    """
     middle = (len(rows) + 1) // 2
-    return [rows[:middle], rows[middle:]] if len(rows) > 1 else []
+    return [half for half in (rows[:middle], rows[middle:]) if half]

@@ -269,7 +269,8 @@ class Laws:
                 what = f"request {request_id} of batch {batch_id}"
                 self._require(retried, "whoever was computed is answered", self.now, what)
             elif life.ended is Outcome.FAILED and not wrong:
-                alone = len(ids) == 1 or isinstance(result[i], RowError)
+                own = not isinstance(result, BatchError) and isinstance(result[i], RowError)
+                alone = own or len(ids) == 1
                 what = f"request {request_id} failed in company"
                 self._require(alone, "batch-mates of a bad input are answered", self.now, what)
         self.batches.pop(batch_id)
