@@ -80,7 +80,8 @@ def simulate(
         raise ValueError(f"gpus {gpus}: nothing moves without at least 1")
     inner = gateway_for(settings, seed) if gateway is None else gateway
     recorder = Recorder(inner, settings, seed) if trace else None
-    shell = _Shell(recorder or inner, arrivals, Books(warm_up), progress)
+    scheduler: Scheduler = inner if recorder is None else recorder
+    shell = _Shell(scheduler, arrivals, Books(warm_up), progress)
     far_bank = Gpus(
         shell.env,
         shell.scheduler,
@@ -142,6 +143,7 @@ class _Shell:
         self.books = books
         self.progress = progress
         self.now = 0
+        self._closed = False
         self._ids: list[int] = []
         self._known = arrivals if isinstance(arrivals, Sequence) else None
         source = iter(arrivals) if self._known is not None else self._noted(arrivals)
@@ -183,8 +185,9 @@ class _Shell:
         scheduler = self.scheduler
         while True:
             due_at = max(scheduler.due_at, self.now)
-            if self._next is not None and self._next.arrived_at <= due_at:
-                limit = self._admit(limit)
+            first = self._next
+            if first is not None and first.arrived_at <= due_at:
+                limit = self._admit(first, limit)
                 due_at = max(scheduler.due_at, self.now)
             if due_at >= limit:
                 return
@@ -199,12 +202,12 @@ class _Shell:
                     "advance did none of it and left due_at where it was; advance must move it on"
                 )
 
-    def _admit(self, limit: int) -> int:
+    def _admit(self, first: Request, limit: int) -> int:
         """Tell of arrivals in bulk while they come before `limit` and not after the timer."""
         scheduler, now = self.scheduler, self.now
         arrive = scheduler.arrive
         due_at = scheduler.due_at
-        for request in chain((self._next,), self._source):
+        for request in chain((first,), self._source):
             at = request.arrived_at
             if at > now:
                 if at > due_at or at >= limit:
@@ -259,7 +262,9 @@ class _Shell:
             return True
         for request_id in self._told():
             ends = self.scheduler.cancel(request_id, self.now)
-            self.obey([replace(e, detail=NO_GPU_LEFT) for e in ends if isinstance(e, End)], self.now)
+            self.obey(
+                [replace(e, detail=NO_GPU_LEFT) for e in ends if isinstance(e, End)], self.now
+            )
         return False
 
     _closed = False

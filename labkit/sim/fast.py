@@ -24,7 +24,7 @@ class Batch(NamedTuple):
     """`count` requests from index `first` on left at `departed_at` (microseconds) on `gpu`."""
 
     first: int
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple has a method of that name
     departed_at: int
     gpu: int
 

@@ -213,9 +213,12 @@ class Gpus:
             self._at(fault.at, CANCEL, partial(self._leave, fault))
         elif isinstance(fault, Drain):
             self._at(fault.at, DRAIN, partial(self._drain, fault))
-        elif isinstance(fault, (Death, FalseAlarm, BadCount)):
-            act = {Death: self._die, FalseAlarm: self._false_alarm, BadCount: self._miscount}
-            self._at(fault.at, LOSE, partial(act[type(fault)], fault, self.gpus[fault.gpu]))
+        elif isinstance(fault, Death):
+            self._at(fault.at, LOSE, partial(self._die, fault, self.gpus[fault.gpu]))
+        elif isinstance(fault, FalseAlarm):
+            self._at(fault.at, LOSE, partial(self._false_alarm, fault, self.gpus[fault.gpu]))
+        elif isinstance(fault, BadCount):
+            self._at(fault.at, LOSE, partial(self._miscount, self.gpus[fault.gpu]))
         elif isinstance(fault, Hang) and fault.gpu is not None and fault.at is not None:
             self._at(fault.at, LOSE, partial(self._hang, fault, self.gpus[fault.gpu]))
 
@@ -258,7 +261,7 @@ class Gpus:
         for number in crossing.depart.gpus:
             self.gpus[number].back_after = fault.back_after
 
-    def _miscount(self, _: BadCount, gpu: _Gpu) -> None:
+    def _miscount(self, gpu: _Gpu) -> None:
         if gpu.crossing is None:
             gpu.short = True
         else:
