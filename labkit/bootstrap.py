@@ -129,10 +129,9 @@ def open_lab(arguments: list[str]) -> int:
     """Open JupyterLab with these arguments: here if all is installed, else from `.venv`."""
     lacking = missing()
     if not lacking:
-        from labkit.cli.main import main
+        from labkit.cli.lab import lab
 
-        main(["lab", *arguments], prog_name="labkit")
-        return 0
+        sys.exit(lab(arguments, prog_name="labkit lab"))
     if Path(sys.prefix).resolve() == VENV.resolve():
         STAMP.unlink(missing_ok=True)
     if not PINS.is_file():

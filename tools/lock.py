@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = """\
-# Exact versions of the whole development set, written by `make lock`; pyproject.toml has the ranges.
+# Exact versions of the whole development set, by `make lock`; pyproject.toml has the ranges.
 # torch is pinned because a bare `torch` takes gigabytes of CUDA where no GPU may be.
 """
 # Packages that need another operating system or Python are left to pip.

@@ -34,6 +34,8 @@ def lab_command(root: Path, arguments: Sequence[str] = ()) -> list[str]:
         "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.root_dir={root}",
         f"--LabApp.default_url=/lab/tree/{FIRST.as_posix()}",
+        # In a container one is often root, and this machine alone can reach the server.
+        *(["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []),
         *arguments,
     ]
 

@@ -1,0 +1,123 @@
+"""What is written about the code: docstrings, the code map, the help, and no trace of a machine."""
+
+import ast
+import re
+import subprocess
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.architecture import PAGE, page_with_map
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted((ROOT / "labkit").rglob("*.py"))
+LONGEST_MODULE = 250
+LONGEST_FUNCTION = 30
+LONGEST_PAGE = 120
+
+# Split, so that this file does not find itself.
+ONE_MACHINE = re.compile(
+    "|".join(
+        [
+            "/ro" + r"ot/",
+            "/wo" + r"rk/",
+            r"\.pye" + "nv",
+            "/ho" + r"me/[a-z]",
+            "/Us" + r"ers/[A-Za-z]",
+            r"[A-Z]:\\+Us" + "ers",
+            "pypi" + r"\.org",
+            "python" + r"hosted\.org",
+            "registry" + r"\.npmjs",
+        ]
+    )
+)
+
+
+def name_of(path: Path) -> str:
+    """A path as the repository knows it."""
+    return path.relative_to(ROOT).as_posix()
+
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def public(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, Definition]]:
+    """Public classes, functions and methods with their dotted names; nested functions are not."""
+    for node in body:
+        if isinstance(node, Definition) and not node.name.startswith("_"):
+            yield prefix + node.name, node
+            if isinstance(node, ast.ClassDef):
+                yield from public(node.body, f"{prefix}{node.name}.")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_public_name_has_a_docstring(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    bare = [] if ast.get_docstring(tree) else ["the module"]
+    bare += [name for name, node in public(tree.body) if not ast.get_docstring(node)]
+    assert bare == [], f"{name_of(path)}: say in one sentence what each of these is"
+
+
+def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function, from `def` to its end, its docstring left out."""
+    first = node.body[0]
+    said = (first.end_lineno - first.lineno + 1) if ast.get_docstring(node) else 0
+    return node.end_lineno - node.lineno + 1 - said
+
+
+def test_modules_and_functions_stay_short():
+    """Warns and never fails: a budget is a reason to look again, not to split what belongs."""
+    over = []
+    for path in MODULES:
+        text = path.read_text(encoding="utf-8")
+        if (lines := len(text.splitlines())) > LONGEST_MODULE:
+            over.append(f"{name_of(path)} {lines}")
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if (lines := length(node)) > LONGEST_FUNCTION:
+                over.append(f"{name_of(path)}:{node.name} {lines}")
+    if over:
+        warnings.warn(f"over budget: {', '.join(over)} lines", stacklevel=1)
+
+
+def test_the_code_map_says_what_the_docstrings_say():
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == page_with_map(page), "run `make architecture`"
+    lines = len(page.splitlines())
+    if lines > LONGEST_PAGE:
+        warnings.warn(f"over budget: {PAGE.name} has {lines} lines", stacklevel=1)
+
+
+def test_a_page_without_its_markers_is_refused():
+    with pytest.raises(ValueError, match="around its code map"):
+        page_with_map("# Architecture\n")
+
+
+def test_make_help_has_a_line_for_every_target():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    helped = re.findall(r"^([a-z]+):.*## \S", makefile, re.MULTILINE)
+    assert targets == set(helped)
+    assert phony
+    assert set(phony[1].split()) == targets
+
+
+def test_no_file_names_a_machine_or_a_registry():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout, so there is no list of what is in the tree")
+    found = {}
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        path = ROOT / name
+        if path.is_file() and (hit := ONE_MACHINE.search(path.read_text("utf-8", "ignore"))):
+            found[name] = hit[0]
+    assert found == {}
