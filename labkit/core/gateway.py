@@ -109,7 +109,9 @@ class Gateway:
             self._deadlines.watch(request.id, request.deadline)
             self.due_at = min(self.due_at, request.deadline)
         if self._impatient:
-            self.due_at = min(self.due_at, queue.expires_at(request))
+            expires_at = request.arrived_at + queue.timeouts[request.tier]
+            if expires_at < self.due_at:
+                self.due_at = expires_at
         return ()
 
     def admits(self, count: int, model: str, tier: int) -> bool:
