@@ -1,0 +1,68 @@
+"""What the dock says: one sentence for each thing that happens, one line for each instant."""
+
+from labkit.core.messages import Depart, Reason
+from labkit.core.settings import Settings
+from labkit.core.units import MS
+
+RULES = {
+    "ferry": "leave when full, or when the first has waited {window}",
+    "at_once": "leave at once",
+    "full": "wait until full",
+}
+
+
+def rule_words(settings: Settings) -> str:
+    """The rule of these settings, as a title says it."""
+    return RULES[settings.rule].format(window=ms(settings.max_wait))
+
+
+def badge(reason: Reason, settings: Settings) -> str:
+    """The one word on a boat that leaves."""
+    if reason is Reason.TIMER:
+        return "AT ONCE" if settings.rule == "at_once" else "TIMER"
+    return {Reason.DRAIN: "CLOSING"}.get(reason, reason.value.upper())
+
+
+def departure_sentence(depart: Depart, now: int, settings: Settings) -> str:
+    """The receipt of one departure, for people: when, why, how many, and who stayed."""
+    stayed = sum(depart.receipt.stayed)
+    left = f"Boat {depart.batch_id} left at {ms(now)} because {_why(depart, settings)}"
+    seats = f"{len(depart.rows)} of {settings.max_batch} seats"
+    behind = f", {stayed} stayed behind" if stayed else ""
+    return f"{left}; {seats}{behind}."
+
+
+def _why(depart: Depart, settings: Settings) -> str:
+    receipt = depart.receipt
+    age = ms(receipt.oldest_age)
+    if receipt.reason is Reason.FULL:
+        return f"it was full, and the first aboard had waited {age}"
+    if receipt.reason is Reason.RETURNED:
+        return "its requests had come back from a boat that sank"
+    if receipt.reason is Reason.DRAIN:
+        return "the dock is closing"
+    if receipt.reason is Reason.GANG:
+        return f"all {len(depart.gpus)} GPUs were free at once"
+    if settings.rule == "at_once":
+        return "somebody was aboard" if not receipt.oldest_age else f"a boat was free after {age}"
+    if receipt.oldest_age > settings.max_wait:
+        return f"the first aboard had waited {age}, for want of a boat"
+    return f"the first aboard had waited {age}"
+
+
+def loss_sentence(batch_id: int, gpu: int, back: int, now: int) -> str:
+    """A boat went down with its GPU: how many return to the head of the bank."""
+    return (
+        f"GPU {gpu} was lost at {ms(now)} with boat {batch_id}; "
+        f"{back} {'goes' if back == 1 else 'go'} back to the head of the bank."
+    )
+
+
+def ms(duration: int) -> str:
+    """A duration to a tenth of a millisecond: `50 ms`, `46.9 ms`."""
+    return f"{round(duration / MS, 1):g} ms"
+
+
+def instant(at: int) -> str:
+    """An instant on the time axis, to the whole millisecond: the eye needs no more."""
+    return f"{at // MS} ms"
