@@ -1,0 +1,102 @@
+"""What runs inside a worker process: one batch at a time, for as long as the pipe is open."""
+
+import contextlib
+import os
+import signal
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from labkit.core.messages import BatchError, Result
+from labkit.core.units import S
+from labkit.live.kinds import Runner, Setup, build
+
+SPIN_S = 0.002 if os.name == "nt" else 0.0
+"""The last stretch that is spun instead of slept: a POSIX sleep is 0.2 ms late, a Windows one 15.
+
+Spinning on POSIX would gain 0.2 ms in 100 and take 1 % of a core for every worker.
+"""
+
+LONGEST_HANG_S = 60.0
+
+
+class Poisoned(RuntimeError):
+    """The device context is broken: everything after it in this process would fail too."""
+
+
+def serve(conn: Connection, setup: Setup) -> None:
+    """Serve batches until the other end of the pipe is gone; the whole life of a worker.
+
+    An interrupt at the keyboard reaches every process of the terminal, so it is ignored here: the
+    parent decides. The end of the parent, however violent, is the end of the pipe.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(EOFError, OSError):
+        try:
+            worker = _Worker(conn, build(setup), setup.batch_time / S)
+        except Exception as error:
+            conn.send(("failed", f"{type(error).__name__}: {error}"))
+            return
+        worker.run()
+
+
+class _Worker:
+    """The loop, and the injected faults it obeys."""
+
+    def __init__(self, conn: Connection, runner: Runner, batch_s: float) -> None:
+        self.conn = conn
+        self.runner = runner
+        self.batch_s = batch_s
+        self.factor = 1.0
+        self.poisoned = False
+        self.fatal: tuple[type[BaseException], ...] = (Poisoned, *getattr(runner, "fatal", ()))
+
+    def run(self) -> None:
+        """Say that the runner is built, then obey messages in order."""
+        self.conn.send(("up", dict(getattr(self.runner, "facts", {}))))
+        while True:
+            verb, *arguments = self.conn.recv()
+            if verb == "run":
+                if not self._batch(*arguments):
+                    return
+            elif verb == "hang":
+                time.sleep(min(arguments[0], LONGEST_HANG_S))
+            elif verb == "straggle":
+                self.factor = arguments[0]
+            elif verb == "poison":
+                self.poisoned = True
+
+    def _batch(self, batch_id: int, prompts: list[str]) -> bool:
+        """Compute, wait for the contract's time, answer; False when the process must end."""
+        received = time.monotonic()
+        try:
+            result = self._compute(prompts)
+        except self.fatal as error:
+            self.conn.send(("poisoned", f"{type(error).__name__}: {error}"))
+            return False
+        raw_us = round((time.monotonic() - received) * S)
+        sleep_until(received + self.batch_s * self.factor)
+        self.conn.send(("done", batch_id, result, raw_us))
+        return True
+
+    def _compute(self, prompts: list[str]) -> Result:
+        if self.poisoned:
+            poison: Any = getattr(self.runner, "poison", None)
+            if poison is not None:
+                poison()
+            raise Poisoned("injected: a device-side assertion failed")
+        try:
+            return self.runner(prompts)
+        except self.fatal:
+            raise
+        except Exception as error:
+            return BatchError(f"{type(error).__name__}: {error}")
+
+
+def sleep_until(instant: float) -> None:
+    """Return at `instant` of the monotonic clock, or at once when it is past."""
+    rest = instant - time.monotonic() - SPIN_S
+    if rest > 0:
+        time.sleep(rest)
+    while SPIN_S and time.monotonic() < instant:
+        pass

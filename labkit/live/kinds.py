@@ -1,0 +1,77 @@
+"""Kinds of worker: what a GPU's process computes, named so that any process can import it."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from labkit.core.messages import Output, RowError
+from labkit.gpu.tag import stamp
+
+KINDS: dict[str, str] = {
+    "timer": "labkit.live.kinds:timer",
+    "cpu": "labkit.gpu.kinds:cpu",
+    "cuda": "labkit.gpu.kinds:cuda",
+}
+"""Kind -> `module:function`; any other `module:function` is a kind too."""
+
+
+class Runner(Protocol):
+    """What a kind's factory returns: a batch function, and two things it may also have.
+
+    `fatal`: exception classes after which the process is of no use (a poisoned GPU context).
+    `facts`: a few plain values to show beside the GPU, such as its device.
+    """
+
+    def __call__(self, prompts: list[str]) -> Sequence[Output | RowError]:
+        """One output a prompt, in order."""
+
+
+Factory = Callable[["Setup"], Runner]
+
+
+class UnknownKind(ValueError):
+    """No worker is called that: says which are, and how to name one's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What one worker process is told when it starts; must survive pickling.
+
+    `batch_time`: microseconds a batch takes at least, from the moment the worker has it; a result
+    that is ready sooner waits. `options` are for the factory alone.
+    """
+
+    gpu: int
+    target: str
+    batch_time: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def target_of(kind: str) -> str:
+    """The `module:function` of a kind; raises `UnknownKind`."""
+    target = KINDS.get(kind, kind)
+    module, _, function = target.partition(":")
+    if not module or not function:
+        raise UnknownKind(
+            f"workers {kind!r}: choose one of {', '.join(KINDS)}, or name a factory as "
+            "'package.module:function'"
+        )
+    return target
+
+
+def build(setup: Setup) -> Runner:
+    """Import the factory and call it, in the process that will run it."""
+    module, _, function = setup.target.partition(":")
+    factory: Factory = getattr(importlib.import_module(module), function)
+    return factory(setup)
+
+
+def timer(setup: Setup) -> Runner:
+    """Holds the contract by the clock and computes nothing: echoes each prompt with its tag."""
+    return echo
+
+
+def echo(prompts: Sequence[str]) -> list[str]:
+    """Each prompt, followed by its tag."""
+    return [stamp(prompt, prompt) for prompt in prompts]

@@ -1,0 +1,215 @@
+"""The gateway under the real clock: tell, obey, and one timer. Everything here is on one thread."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from labkit.core.books import Books
+from labkit.core.contract import Scheduler
+from labkit.core.messages import (
+    Answer,
+    Command,
+    Depart,
+    End,
+    Load,
+    Outcome,
+    Output,
+    Request,
+    Result,
+    Stop,
+)
+from labkit.core.units import NEVER, S
+from labkit.live.fleet import Fleet
+
+Sink = Callable[[int, Output | End], None]
+"""Is told once, on the loop's thread, how a request ended: `sink(request_id, output or end)`.
+
+It must not block. One that raises loses its own reply, and nobody else's.
+"""
+
+Watcher = Callable[[str, int, int, str], None]
+"""Hears what befell a GPU: `watcher(what, gpu, now, why)`; `joined`, `lost`, `stopped`, `broken`."""
+
+
+class Shell:
+    """Drives a scheduler on an event loop; instants are microseconds since it was made.
+
+    Implements `labkit.live.fleet.Listener`. `version_of(gpu)` names the model that a GPU serves.
+    `violations` counts batches whose computing alone took longer than `batch_time`; `unclaimed`
+    counts outcomes of requests that had one already, and is 0 unless the core is broken.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        scheduler: Scheduler,
+        fleet: Fleet,
+        version_of: Callable[[int], str],
+        batch_time: int = NEVER,
+    ) -> None:
+        self.loop = loop
+        self.scheduler = scheduler
+        self.fleet = fleet
+        self.version_of = version_of
+        self.batch_time = batch_time
+        self.open: dict[int, Sink] = {}
+        self.on_gpu: dict[int, Depart] = {}
+        self.departed_at: dict[int, int] = {}
+        self.books: Books | None = None
+        self.watchers: list[Watcher] = []
+        self.unclaimed = 0
+        self.violations = 0
+        self.sink_error: Exception | None = None
+        self._gpu_of: dict[int, int] = {}
+        self._origin = time.monotonic_ns()
+        self._now = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_for = NEVER
+
+    def clock(self) -> int:
+        """Now; from any thread."""
+        return (time.monotonic_ns() - self._origin) // 1_000
+
+    def time(self) -> int:
+        """Now, and never earlier than anything the scheduler has been told."""
+        now = self.clock()
+        if now > self._now:
+            self._now = now
+        return self._now
+
+    # -- tell ---------------------------------------------------------------------------------
+
+    def offer(self, request: Request, sink: Sink) -> None:
+        """A request came; `sink` is told how it ends, perhaps before this returns."""
+        now = self.time()
+        self.open[request.id] = sink
+        self._settle(self.scheduler.arrive(request, now), now)
+
+    def cancel(self, request_id: int) -> None:
+        """Nobody waits for it any more; harmless when it has ended."""
+        if request_id in self.open:
+            now = self.time()
+            self._settle(self.scheduler.cancel(request_id, now), now)
+
+    def joined(self, gpu: int) -> None:
+        """See `Listener`."""
+        now = self.time()
+        self._settle(self.scheduler.join(gpu, self.version_of(gpu), now), now)
+        self._say("joined", gpu, now)
+
+    def lost(self, gpu: int, why: str) -> None:
+        """See `Listener`."""
+        now = self.time()
+        self._say("lost", gpu, now, why)
+        self._vacate(gpu, now)
+        self._settle(self.scheduler.lose(gpu, now), now)
+
+    def done(self, batch_id: int, result: Result, raw_us: int) -> None:
+        """See `Listener`; a batch of a lost GPU is still told, because the core counts it."""
+        now = self.time()
+        if raw_us > self.batch_time:
+            self.violations += 1
+        gpu = self._gpu_of.get(batch_id)
+        if gpu is not None:
+            self._vacate(gpu, now)
+        self._settle(self.scheduler.finish(batch_id, result, now), now)
+
+    def broken(self, gpu: int, why: str) -> None:
+        """See `Listener`; the scheduler was told when the GPU was lost."""
+        self._say("broken", gpu, self.time(), why)
+
+    def drain(self, gpu: int) -> None:
+        """Take a GPU out of service and bring it back fresh; nobody aboard notices."""
+        now = self.time()
+        self._settle(self.scheduler.drain(gpu, now), now)
+
+    def close(self) -> None:
+        """Admit nobody any more; everyone who waits is due as soon as a GPU has room."""
+        closing: Any = getattr(self.scheduler, "close", None)
+        if closing is not None:
+            now = self.time()
+            self._settle(closing(now), now)
+
+    def end_all(self, code: str) -> None:
+        """Give every open request an outcome, without asking the scheduler."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._armed_for = None, NEVER
+        for request_id in list(self.open):
+            self._conclude(request_id, End(request_id, Outcome.FAILED, code))
+
+    # -- obey ---------------------------------------------------------------------------------
+
+    def _settle(self, commands: Sequence[Command], now: int) -> None:
+        """After every verb: obey, do what is due, arm the timer."""
+        if commands:
+            self._obey(commands, now)
+        if self.scheduler.due_at <= now:
+            self._obey(self.scheduler.advance(now), now)
+        due_at = self.scheduler.due_at
+        if due_at < self._armed_for:
+            self._arm(due_at)
+
+    def _obey(self, commands: Sequence[Command], now: int) -> None:
+        for command in commands:
+            if self.books is not None:
+                self.books.note(command, now)
+            if isinstance(command, Answer):
+                conclude = self._conclude
+                for row, output in zip(command.rows, command.outputs, strict=True):
+                    conclude(row.id, output)
+            elif isinstance(command, Depart):
+                self._depart(command, now)
+            elif isinstance(command, End):
+                self._conclude(command.request_id, command)
+            elif isinstance(command, Stop):
+                self._say("stopped", command.gpu, now, command.why)
+                self._vacate(command.gpu, now)
+                self.fleet.restart(command.gpu)
+            elif isinstance(command, Load):
+                raise NotImplementedError(f"{command}: this engine keeps each GPU on its model")
+
+    def _depart(self, depart: Depart, now: int) -> None:
+        gpu = depart.gpus[0]
+        self.on_gpu[gpu] = depart
+        self.departed_at[gpu] = now
+        self._gpu_of[depart.batch_id] = gpu
+        self.fleet.depart(gpu, depart.batch_id, [row.prompt for row in depart.rows])
+
+    def _vacate(self, gpu: int, now: int) -> None:
+        """The batch on this GPU, if any, occupies it no longer."""
+        depart = self.on_gpu.pop(gpu, None)
+        if depart is not None:
+            del self._gpu_of[depart.batch_id]
+            if self.books is not None:
+                self.books.returned(depart.batch_id, now)
+
+    def _conclude(self, request_id: int, outcome: Output | End) -> None:
+        sink = self.open.pop(request_id, None)
+        if sink is None:
+            self.unclaimed += 1
+            return
+        try:
+            sink(request_id, outcome)
+        except Exception as error:
+            self.sink_error = error
+
+    def _say(self, what: str, gpu: int, now: int, why: str = "") -> None:
+        for watcher in self.watchers:
+            watcher(what, gpu, now, why)
+
+    # -- one timer ----------------------------------------------------------------------------
+
+    def _arm(self, due_at: int) -> None:
+        """One timer, only ever moved forward; when it comes too soon it is set again."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_for = due_at
+        self._timer = self.loop.call_later(max(due_at - self.time(), 0) / S, self._fire)
+
+    def _fire(self) -> None:
+        # A loop may wake a hair too soon; the scheduler is told the instant it asked for.
+        self._now = now = max(self._armed_for, self.time())
+        self._timer, self._armed_for = None, NEVER
+        self._settle((), now)
