@@ -75,6 +75,8 @@ def _plain(file: Any, name: str) -> Callable[[int], bytes]:
     """The `readline` of a binary file, unpacked if it is gzip."""
     try:
         head = file.read(2)
+        if len(head) == 1:
+            head += file.read(1)
     except _BROKEN as error:
         raise TraceError(f"{name}: cannot be read ({error}); open it for reading") from None
     if head in _UTF16:
@@ -101,8 +103,8 @@ class _Rejoined(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        chunk = self._head or self._file.read(len(buffer))
-        self._head = b""
+        chunk = self._head[: len(buffer)] or self._file.read(len(buffer))
+        self._head = self._head[len(buffer) :]
         buffer[: len(chunk)] = chunk
         return len(chunk)
 

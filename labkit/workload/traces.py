@@ -145,7 +145,7 @@ def _rows(
             warn(f"{name}: {skips}; pass on_skip to see each", TraceWarning, stacklevel=2)
     if last is None:
         raise TraceError(
-            f"{name}: a {shape.name} trace without one usable row; {skips}; "
+            f"{name}: no usable row in this {shape.name} trace; {skips}; "
             "check that it is the trace itself and is complete"
         )
 
