@@ -20,7 +20,7 @@ def declared() -> list[Requirement]:
     """The base and every extra of pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"].values()
-    return [Requirement(line) for line in sum(extras, project["dependencies"])]
+    return [Requirement(line) for lines in (project["dependencies"], *extras) for line in lines]
 
 
 def closure(wanted: list[Requirement]) -> dict[str, str]:
@@ -48,7 +48,8 @@ def main() -> int:
     except PackageNotFoundError as absent:
         print(f"{absent.name} is not installed; pip install it, then run again", file=sys.stderr)
         return 2
-    lines = [f"{name}=={version}\n" for name, version in sorted(pins.items())]
+    markers = {canonicalize_name(r.name): f"; {r.marker}" for r in declared() if r.marker}
+    lines = [f"{name}=={pins[name]}{markers.get(name, '')}\n" for name in sorted(pins)]
     (ROOT / "requirements.txt").write_text(HEADER + "".join(lines), encoding="utf-8")
     return 0
 
