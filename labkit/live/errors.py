@@ -31,10 +31,6 @@ class Failed(NoAnswer):
     """It was let in and could not be answered."""
 
 
-class PromptTooLong(ValueError):
-    """A prompt over the cap; says both lengths."""
-
-
 _SENTENCES = {
     "queue_full": "as many requests wait as the latency budget can serve; send it again later",
     "draining": "the engine is closing and lets nobody in; start it again, then send",
@@ -42,6 +38,7 @@ _SENTENCES = {
     "too_many_open": "too many replies are not collected yet; collect some, then send",
     "deadline_exceeded": "it waited too long in the queue; lower the rate, or give it more time",
     "client_left": "it was cancelled before it was answered",
+    "engine_broke": "the engine broke; stop it, start a new one, then send",
     "engine_stopped": "the engine stopped before it was answered; start it again, then send",
 }
 _CLASSES = {

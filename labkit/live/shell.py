@@ -29,7 +29,7 @@ It must not block. One that raises loses its own reply, and nobody else's.
 """
 
 Watcher = Callable[[str, int, int, str], None]
-"""Hears what befell a GPU: `watcher(what, gpu, now, why)`; `joined`, `lost`, `stopped`, `broken`."""
+"""`watcher(what, gpu, now, why)` hears that a GPU `joined`, is `lost`, `stopped` or `broken`."""
 
 
 class Shell:

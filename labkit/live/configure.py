@@ -1,0 +1,51 @@
+"""From what a caller asks for to settings, a fleet and a loop."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from labkit.core.admission import default_depth_limit
+from labkit.core.settings import SERVED, Settings
+from labkit.core.units import MS
+from labkit.live.errors import LiveError
+from labkit.live.fleet import FakeFleet, Fleet
+from labkit.live.workers import ProcessFleet
+
+GPUS = 8
+OVERDUE_AFTER = 250 * MS
+
+
+def live_settings(gpus: int = GPUS, **changes: Any) -> Settings:
+    """Settings of a live front door: overdue after 250 ms, tier timeouts, a depth limit."""
+    base = Settings(**{"tiers": SERVED, "overdue_after": OVERDUE_AFTER, **changes})
+    if "depth_limit" in changes:
+        return base
+    limit = default_depth_limit(gpus, base.max_batch, base.budget, base.batch_time, base.reserve)
+    return base.with_(depth_limit=limit)
+
+
+def fleet_of(workers: str | Sequence[str] | Fleet, gpus: int, batch_time: int) -> Fleet:
+    """A fleet of one kind, of a kind for each GPU, or the fleet itself; see `Live`."""
+    if not isinstance(workers, (str, Sequence)):
+        return workers
+    if isinstance(workers, str):
+        if gpus < 1:
+            raise ValueError(f"gpus {gpus}: an engine needs at least 1")
+        if workers == "fake":
+            return FakeFleet(gpus, batch_time)
+        workers = [workers] * gpus
+    if not workers:
+        raise ValueError("workers is an empty list: name one kind a GPU")
+    return ProcessFleet(workers, batch_time)
+
+
+def loop_factory(uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes the engine's loop; raises `LiveError` when uvloop is asked for and missing."""
+    if not uvloop:
+        return asyncio.new_event_loop
+    try:
+        import uvloop as fast
+    except ImportError:
+        raise LiveError("uvloop is not installed; install it, or leave uvloop=False") from None
+    make: Callable[[], asyncio.AbstractEventLoop] = fast.new_event_loop
+    return make
