@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from random import Random
 from typing import Any
 
 from labkit.core.contract import Scheduler
@@ -21,6 +20,7 @@ from labkit.live.launch import BURIAL_S
 from labkit.live.replies import Replies, Reply
 from labkit.live.shell import Shell
 from labkit.live.workers import START_WITHIN_S
+from labkit.workload.streams import stream
 
 ANSWER_WITHIN_S = 30.0
 """The loop's thread answers a call from another thread in microseconds, unless it is stuck."""
@@ -47,7 +47,7 @@ class Engine:
         self.fleet = fleet
         self.loop = loop
         self.failure: BaseException | None = None
-        self.gateway = Gateway(settings, Random(seed))
+        self.gateway = Gateway(settings, stream(seed, "gateway"))
         scheduler: Any = self.gateway
         self.trace: Trace | None = None
         if ring is not None:

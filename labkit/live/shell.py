@@ -19,8 +19,13 @@ from labkit.core.messages import (
     Result,
     Stop,
 )
-from labkit.core.units import NEVER, S
+from labkit.core.units import MS, NEVER, S
 from labkit.live.fleet import Fleet
+
+STALL = 20 * MS
+"""A timer that fires later than this tells of a stall in this process, or of a busy machine."""
+
+GRACE_S = 0.005
 
 Sink = Callable[[int, Output | End], None]
 """Is told once, on the loop's thread, how a request ended: `sink(request_id, output or end)`.
@@ -66,6 +71,7 @@ class Shell:
         self._now = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = NEVER
+        self._excused = False
 
     def clock(self) -> int:
         """Now; from any thread."""
@@ -145,7 +151,7 @@ class Shell:
         """After every verb: obey, do what is due, arm the timer."""
         if commands:
             self._obey(commands, now)
-        if self.scheduler.due_at <= now:
+        if self.scheduler.due_at <= now and now - self._armed_for <= STALL:
             self._obey(self.scheduler.advance(now), now)
         due_at = self.scheduler.due_at
         if due_at < self._armed_for:
@@ -209,6 +215,14 @@ class Shell:
         self._timer = self.loop.call_later(max(due_at - self.time(), 0) / S, self._fire)
 
     def _fire(self) -> None:
+        if self.time() - self._armed_for > STALL and not self._excused:
+            # This process itself was held up, which says nothing about the GPUs: results that
+            # came meanwhile are heard first (until then `_settle` lets nothing fall due), so that
+            # no batch counts as overdue for it.
+            self._excused = True
+            self._timer = self.loop.call_later(GRACE_S, self._fire)
+            return
+        self._excused = False
         # A loop may wake a hair too soon; the scheduler is told the instant it asked for.
         self._now = now = max(self._armed_for, self.time())
         self._timer, self._armed_for = None, NEVER

@@ -1,0 +1,231 @@
+"""`labkit live`: real load on real worker processes, and a GPU killed in the middle of it."""
+
+from collections.abc import Iterable
+from itertools import count
+from typing import Any
+
+import click
+
+from labkit.cli.common import (
+    Load,
+    Problem,
+    Progress,
+    Row,
+    emit,
+    explained,
+    gateway_options,
+    json_option,
+    load_from,
+    load_options,
+    settings_from,
+)
+from labkit.cli.params import Rate
+from labkit.core.messages import Request
+
+MOST_PROCESSES = 64
+"""GPUs that are processes here; a fake one costs nothing."""
+
+MOST_RATE = 200_000
+PROMPTS = 1_000
+"""Different sentences; each prompt also carries its number, so that no two tags are alike."""
+
+
+@click.command()
+@load_options
+@gateway_options(gpus="8", overdue_after="250")
+@click.option(
+    "--kill-at",
+    "kills",
+    type=Rate("5"),
+    multiple=True,
+    metavar="SECONDS",
+    help="Kill a GPU that is in the middle of a batch; may be given again.",
+)
+@click.option(
+    "--hang-at",
+    "hangs",
+    type=Rate("5"),
+    multiple=True,
+    metavar="SECONDS",
+    help="Let a GPU hang for 5 seconds, alive and silent.",
+)
+@click.option(
+    "--workers",
+    default="timer",
+    show_default=True,
+    help="timer, cpu, cuda, fake, or a factory as package.module:function.",
+)
+@click.option("--uvloop", is_flag=True, help="Use uvloop, if it is installed.")
+@json_option
+@explained
+def live(as_json: bool, **options: Any) -> None:
+    """Send requests to worker processes on a schedule, and account for every one.
+
+    Each GPU is a process. Latency counts from the instant a request was scheduled, so a late
+    generator hides nothing. Exit code 1 if a request was lost, answered twice or answered with
+    another's answer, or if a killed GPU did not come back.
+    """
+    load = load_from(options)
+    _check(load, options)
+    report = _run(load, options)
+    emit(report, as_json, lambda: _rows(report))
+    if not as_json:
+        click.echo(verdict(report))
+    if not all(report["verdict"][name] for name in ("exactly_once", "all_back")):
+        raise SystemExit(1)
+
+
+def _check(load: Load, options: dict[str, Any]) -> None:
+    gpus, workers = options["gpus"], options["workers"]
+    if gpus > MOST_PROCESSES and workers != "fake":
+        raise Problem(
+            f"--gpus {gpus}: each is a process here, and {MOST_PROCESSES} is the most; lower it, "
+            "use --workers fake, or use labkit sim"
+        )
+    if load.rate is not None and load.rate > MOST_RATE:
+        raise Problem(
+            f"--rate {load.rate:g}: no machine sends that many in real time; {MOST_RATE:,} is the "
+            "most, and labkit sim has no such limit"
+        )
+    for flag, instants in (("--kill-at", options["kills"]), ("--hang-at", options["hangs"])):
+        for at in instants:
+            if load.seconds is not None and at >= load.seconds:
+                raise Problem(
+                    f"{flag} {at:g} is after the end, {load.seconds:g} s; give an earlier second, "
+                    "or a larger --seconds"
+                )
+
+
+def _run(load: Load, options: dict[str, Any]) -> dict[str, Any]:
+    from labkit.core.settings import SERVED
+    from labkit.live import Fault, Live, LiveError
+    from labkit.live.kinds import UnknownKind
+    from labkit.workload import Skips
+
+    settings = settings_from(options, tiers=SERVED)
+    skips = Skips()
+    arrivals = _arrivals(load, skips)
+    faults = [Fault(at, "hang", amount=5.0) for at in options["hangs"]]
+    expected = 0.0 if load.rate is None or load.seconds is None else load.rate * load.seconds
+    try:
+        engine = Live(
+            settings,
+            gpus=options["gpus"],
+            workers=options["workers"],
+            seed=load.seed,
+            uvloop=options["uvloop"],
+        )
+        with engine, Progress(expected, "requests") as progress:
+            run = engine.run(arrivals, kills=options["kills"], faults=faults, progress=progress.at)
+    except (LiveError, UnknownKind) as error:
+        raise Problem(str(error)) from error
+    report = run.report()
+    p95, budget = report["latency_ms"]["p95"], settings.budget
+    return {
+        **report,
+        "workers": options["workers"],
+        "gpus": options["gpus"],
+        "trace_lines_skipped": skips.count,
+        "verdict": {
+            "exactly_once": not (report["lost"] or report["duplicated"] or report["wrong_tag"]),
+            "within_budget": None if None in (p95, budget) else p95 * 1_000 < budget,
+            "all_back": report["not_back"] == 0,
+        },
+    }
+
+
+def _arrivals(load: Load, skips: Any) -> Iterable[Request]:
+    """Requests with prompts that all differ, at instants from a seed or from a trace."""
+    from labkit.workload import (
+        ferry_prompts,
+        poisson,
+        read_trace,
+        requests,
+        scale,
+        slice,
+        stream,
+        trace_requests,
+    )
+
+    said = ferry_prompts(PROMPTS, stream(load.seed, "prompts"))
+    prompts = (f"{said[number % PROMPTS]} ({number})" for number in count(1))
+    if load.trace is None:
+        assert load.rate is not None
+        assert load.seconds is not None
+        instants = poisson(load.rate, load.seconds, stream(load.seed, "arrivals"))
+        made: Iterable[Request] = requests(instants)
+    else:
+        rows = slice(scale(read_trace(load.trace, skips), load.trace_scale), 0.0, load.seconds)
+        made = trace_requests(rows)
+    return (_saying(request, prompt) for request, prompt in zip(made, prompts, strict=False))
+
+
+def _saying(request: Request, prompt: str) -> Request:
+    request.prompt = prompt
+    return request
+
+
+def _rows(report: dict[str, Any]) -> list[Row]:
+    latency, wait = report["latency_ms"], report["wait_ms"]
+    rows: list[Row] = [
+        ("offered", f"{report['offered']:,}", f"{report['gpus']} GPUs, {report['workers']}"),
+        ("answered", f"{report['answered']:,}"),
+    ]
+    rows += [
+        (name, f"{report[name]:,}")
+        for name in ("rejected", "expired", "cancelled", "failed")
+        if report[name]
+    ]
+    if latency["p50"] is not None:
+        rows += [
+            (
+                "latency",
+                f"{latency['p50']:.1f} / {latency['p95']:.1f} / {latency['p99']:.1f} ms",
+                f"P50 / P95 / P99; max {latency['max']:.1f}",
+            ),
+            ("wait", f"{wait['p50']:.1f} / {wait['p95']:.1f} ms", "P50 / P95, until departure"),
+            ("mean batch", f"{report['mean_batch']:.1f}", f"{report['batches']:,} batches"),
+            ("utilization", f"{report['utilization']:.1%}"),
+        ]
+    lag = report["generator_lag_ms"]
+    if lag["p50"] is not None:
+        rows.append(("lag", f"{lag['p50']:.1f} ms", f"of the generator; max {lag['max']:.1f}"))
+    return rows
+
+
+def verdict(report: dict[str, Any]) -> str:
+    """The run in a few sentences, for people."""
+    found = report["verdict"]
+    if found["exactly_once"]:
+        lines = [f"Every one of {report['offered']:,} requests has exactly one outcome."]
+        lines.append("Every answer carries the tag of its own prompt.")
+    else:
+        lines = [
+            f"NOT exactly once: {report['lost']:,} lost, {report['duplicated']:,} answered twice, "
+            f"{report['wrong_tag']:,} with another's answer."
+        ]
+    p95 = report["latency_ms"]["p95"]
+    if found["within_budget"] is not None:
+        kept = "within" if found["within_budget"] else "OVER"
+        lines.append(f"P95 {p95:.1f} ms is {kept} the budget.")
+    lines += [_story(fault) for fault in report["faults"]]
+    if report["late_dropped"]:
+        lines.append(f"{report['late_dropped']} late batches of fenced GPUs were dropped.")
+    if report["contract_violations"]:
+        lines.append(
+            f"{report['contract_violations']} batches took longer to compute than the contract "
+            "allows."
+        )
+    return "\n".join(lines)
+
+
+def _story(fault: dict[str, Any]) -> str:
+    verb = {"kill": "was killed", "hang": "hung", "poison": "was poisoned"}.get(fault["how"], "")
+    told = f"GPU {fault['gpu']} {verb} at {fault['at_ms'] / 1_000:.2f} s"
+    told += f" with {fault['aboard']} requests aboard"
+    if fault["detection_ms"] is None:
+        return f"{told}, and nobody noticed."
+    told += f"; noticed after {fault['detection_ms']:.1f} ms"
+    if fault["back_ms"] is None:
+        return f"{told}; it did NOT come back."
+    return f"{told}, back after {fault['back_ms']:.0f} ms."
