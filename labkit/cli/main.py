@@ -19,6 +19,7 @@ COMMANDS: dict[str, Entry] = {
     "doctor": Entry("labkit.cli.doctor:doctor", "Say what this machine can run."),
     "capacity": Entry("labkit.cli.capacity:capacity", "How many GPUs a request rate needs."),
     "ferry": Entry("labkit.cli.ferry:ferry", "The ferry rule in closed form: fill, wait, load."),
+    "live": Entry("labkit.cli.live:live", "Real load on worker processes; kill one."),
 }
 """In the order of the help page; a new command is one line here."""
 
