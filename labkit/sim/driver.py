@@ -80,7 +80,7 @@ def simulate(
         raise ValueError(f"gpus {gpus}: nothing moves without at least 1")
     inner = gateway_for(settings, seed) if gateway is None else gateway
     recorder = Recorder(inner, settings, seed) if trace else None
-    scheduler: Scheduler = inner if recorder is None else recorder
+    scheduler = inner if recorder is None else recorder
     shell = _Shell(scheduler, arrivals, Books(warm_up), progress)
     far_bank = Gpus(
         shell.env,
@@ -133,7 +133,7 @@ class _Shell:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: Scheduler | Recorder,
         arrivals: Iterable[Request],
         books: Books,
         progress: Callable[[int], None] | None,
@@ -260,11 +260,14 @@ class _Shell:
             self._closed = True
             self.obey(close(self.now), self.now)
             return True
+        self._say(f"{self._open()} requests ended: {NO_GPU_LEFT}")
         for request_id in self._told():
             ends = self.scheduler.cancel(request_id, self.now)
-            self.obey(
-                [replace(e, detail=NO_GPU_LEFT) for e in ends if isinstance(e, End)], self.now
-            )
+            why = [replace(end, detail=NO_GPU_LEFT) for end in ends if isinstance(end, End)]
+            self.obey(why, self.now)
+        if self._open():
+            self._say(f"{self._open()} requests have no outcome: the scheduler has lost them")
         return False
 
-    _closed = False
+    def _say(self, what: str) -> None:
+        self.gpus.incidents.append(Incident(self.now, None, what))

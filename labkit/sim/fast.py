@@ -74,13 +74,13 @@ def crossings(
     service = Fixed(service_time) if isinstance(service_time, int) else service_time
     constant = service.time if isinstance(service, Fixed) else None
     rng = service_stream(seed)
-    # (idle since, order of finishing, number): the longest idle GPU is the first of the heap.
-    idle = [(0, gpu - gpus, gpu) for gpu in range(gpus)]
+    # (idle since, number): the longest idle GPU is the first of the heap, of equals the lowest.
+    idle = [(0, gpu) for gpu in range(gpus)]
     formed: list[Batch] = []
     returned: list[int] = []
-    first, total, order = 0, len(instants), 0
+    first, total = 0, len(instants)
     while first < total:
-        free_at, _, gpu = idle[0]
+        free_at, gpu = idle[0]
         last = first + max_batch - 1
         full_at = instants[last] if last < total else NEVER
         departed_at = min(full_at, instants[first] + max_wait)
@@ -93,9 +93,8 @@ def crossings(
         took = constant or service(count, gpu, rng)
         formed.append(Batch(first, count, departed_at, gpu))
         returned.append(departed_at + took)
-        heapreplace(idle, (departed_at + took, order, gpu))
+        heapreplace(idle, (departed_at + took, gpu))
         first += count
-        order += 1
     return Crossings(formed, returned)
 
 

@@ -10,6 +10,7 @@ import simpy
 from labkit.core.books import Books
 from labkit.core.contract import Scheduler
 from labkit.core.messages import BatchError, Command, Depart, Load, Result, Stop
+from labkit.core.trace import Recorder
 from labkit.sim.faults import (
     RESTART,
     BadCount,
@@ -86,7 +87,7 @@ class Gpus:
     def __init__(
         self,
         env: simpy.Environment,
-        scheduler: Scheduler,
+        scheduler: Scheduler | Recorder,
         obey: Obey,
         books: Books,
         *,
