@@ -133,7 +133,7 @@ class _Pen:
 
     def _badge(self, right: float, middle: float, word: str) -> None:
         p = self.p
-        width = 8 * len(word) + 14
+        width = 9 * len(word) + 14
         self.bar(right - width, middle - 9, width, 18, facecolor=p.orange, edgecolor="none")
         self.text(
             right - width / 2, middle + 0.5, word, p.paper, ha="center", va="center", weight="bold"

@@ -11,6 +11,9 @@ from labkit.viz.reader import Reader, place
 
 Segments = dict[str, Any]
 
+OPEN = 1 << 52
+"""The end of what has not ended: `NEVER` for the script, whose whole numbers end at 2 ** 53."""
+
 BADGE_SECONDS = 0.5
 LONGEST_REPLAY_SECONDS = 60
 
@@ -34,7 +37,7 @@ def dock_segments(traces: Trace | Mapping[str, Trace], pace: int | None = None) 
         pace = max(slowest, horizon // LONGEST_REPLAY_SECONDS)
     docks, top = [], 0
     for reader in readers:
-        dock = _drawn(reader, horizon, titled)
+        dock = _drawn(reader, titled)
         dock["offset"] = top
         top += dock["layout"]["height"]
         docks.append(dock)
@@ -51,7 +54,7 @@ def dock_segments(traces: Trace | Mapping[str, Trace], pace: int | None = None) 
     }
 
 
-def _drawn(reader: Reader, horizon: int, titled: bool) -> dict[str, Any]:
+def _drawn(reader: Reader, titled: bool) -> dict[str, Any]:
     """One dock as plain values.
 
     `passengers` (one row for each stay on the bank, in boarding order), `boats` with their
@@ -63,7 +66,7 @@ def _drawn(reader: Reader, horizon: int, titled: bool) -> dict[str, Any]:
     lanes = _assign_lanes(reader.boats, gpus)
     own = len(gpus) <= MAX_LANES
     for boat in reader.boats:
-        boat["end"] = horizon + 1 if boat["end"] is None else boat["end"]
+        boat["end"] = OPEN if boat["end"] is None else boat["end"]
     ranked = sorted(reader.passengers, key=place)
     return {
         "title": reader.title if titled else "",
@@ -73,10 +76,10 @@ def _drawn(reader: Reader, horizon: int, titled: bool) -> dict[str, Any]:
         "max_wait": reader.settings.max_wait if reader.settings.rule == "ferry" else None,
         "passengers": [_plain(passenger) for passenger in ranked],
         "boats": reader.boats,
-        "timers": [{**timer, "until": min(timer["until"], horizon + 1)} for timer in reader.timers],
+        "timers": [{**timer, "until": min(timer["until"], OPEN)} for timer in reader.timers],
         "free": reader.free or [[0, 0]],
         "gpus": gpus if own else None,
-        "downs": [[[a, min(b, horizon + 1)] for a, b in reader.downs[gpu]] for gpu in gpus if own],
+        "downs": [[[a, min(b, OPEN)] for a, b in reader.downs[gpu]] for gpu in gpus if own],
         "events": reader.events,
         "layout": dock_layout(reader.settings.max_batch, lanes, titled),
     }

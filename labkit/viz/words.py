@@ -20,16 +20,23 @@ def badge(reason: Reason, settings: Settings) -> str:
     """The one word on a boat that leaves."""
     if reason is Reason.TIMER:
         return "AT ONCE" if settings.rule == "at_once" else "TIMER"
-    return {Reason.DRAIN: "CLOSING"}.get(reason, reason.value.upper())
+    return {Reason.RETURNED: "RETRY"}.get(reason, reason.value.upper())
 
 
 def departure_sentence(depart: Depart, now: int, settings: Settings) -> str:
     """The receipt of one departure, for people: when, why, how many, and who stayed."""
     stayed = sum(depart.receipt.stayed)
-    left = f"Boat {depart.batch_id} left at {ms(now)} because {_why(depart, settings)}"
-    seats = f"{len(depart.rows)} of {settings.max_batch} seats"
-    behind = f", {stayed} stayed behind" if stayed else ""
-    return f"{left}; {seats}{behind}."
+    told = (
+        [] if _is_full(depart, settings) else [f"{len(depart.rows)} of {settings.max_batch} seats"]
+    )
+    if stayed or not told:
+        told.append(f"{stayed or 'nobody'} stayed behind")
+    why = _why(depart, settings)
+    return f"Boat {depart.batch_id} left at {ms(now)} because {why}; {', '.join(told)}."
+
+
+def _is_full(depart: Depart, settings: Settings) -> bool:
+    return depart.receipt.reason is Reason.FULL and len(depart.rows) == settings.max_batch
 
 
 def _why(depart: Depart, settings: Settings) -> str:
