@@ -54,7 +54,7 @@ class Dock(anywidget.AnyWidget):
         at: int | None = None,
         theme: Theme = "light",
     ) -> None:
-        segments = shown if _is_segments(shown) else dock_segments(shown)  # type: ignore[arg-type]
+        segments = shown if _is_segments(shown) else dock_segments(shown)
         super().__init__(segments=segments)
         self.at = telling_instant(segments) if at is None else at
         self.theme = theme

@@ -27,7 +27,8 @@ def dock_png(segments: Segments, at: int | None = None, theme: Theme = "light") 
         raise ValueError(f"at {at} us: these segments run from 0 to {segments['horizon']} us")
     width, height = segments["width"] + 2 * MARGIN, segments["height"] + 2 * MARGIN
     with style(theme):
-        figure = Figure(figsize=(width / CSS_DPI, height / CSS_DPI), layout="none")
+        figure = Figure(figsize=(width / CSS_DPI, height / CSS_DPI))
+        figure.set_layout_engine("none")
         FigureCanvasAgg(figure)
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(-MARGIN, width - MARGIN), ylim=(height - MARGIN, -MARGIN))

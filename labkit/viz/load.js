@@ -45,7 +45,9 @@ function loadDock(root, model) {
     clearTimeout(timer);
     const due = model.get("due_at");
     if (due >= NEVER || !model.get("origin")) return;
-    const tick = () => model.send({ type: "tick", at: clock() });
+    // A timer may fire early; the gateway is told no instant before the one it asked for.
+    const asked = model.get("origin") + due;
+    const tick = () => model.send({ type: "tick", at: Math.max(clock(), asked) });
     timer = setTimeout(tick, Math.max(due - time(), 0) / 1000);
   };
   const rebuild = () => {

@@ -24,7 +24,7 @@ COLOURS = 96
 BUDGET_MS = 500
 
 
-def rc(theme: Theme = "light") -> dict[str, Any]:
+def rc(theme: Theme = "light") -> Any:
     """The settings of matplotlib for one theme: no box, no legend frame, quiet ticks."""
     p = palette(theme)
     return {

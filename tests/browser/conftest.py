@@ -22,7 +22,8 @@ SITE = "http://lab.test"
 
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>a widget</title>
 <style>body {{ margin: 24px; background: #ffffff; color: #1f2937; }}
-body[data-jp-theme-light="false"] {{ background: #111827; color: #e5e7eb; }}</style><style>{css}</style></head>
+body[data-jp-theme-light="false"] {{ background: #111827; color: #e5e7eb; }}</style>
+<style>{css}</style></head>
 <body data-jp-theme-light="true"><main><h1 style="font: 16px sans-serif">A widget
 on a plain page</h1><div id="one"></div><div id="two"></div></main>
 <script type="module">
