@@ -44,9 +44,9 @@ class _Replicas:
 
     def due_at(self) -> int:
         """When a batch may depart: never while no GPU has room for it."""
-        if not self.pool.open:
+        if not (self.pool.open and self.queue.depth):
             return NEVER
-        if self.queue.returned or (self.closing and self.queue.depth):
+        if self.queue.returned or self.closing:
             return NOW
         return self.rule.due_at(self.queue)
 
@@ -357,7 +357,7 @@ class Gateway:
 
     def _waits(self, request_id: int) -> bool:
         """Whether this request waits: in a queue, or bound to a GPU that has not started it."""
-        if any(request_id in replicas.queue.waiting for replicas in self._serving.values()):
+        if any(request_id in replicas.queue for replicas in self._serving.values()):
             return True
         batch = self.mapping.find(request_id)
         return batch is not None and batch.departed_at == NEVER

@@ -41,7 +41,9 @@ class _Tier:
 class FairQueue:
     """Paid before free, tenants in turn inside a tier, first come first served inside a tenant.
 
-    Requests that came back stand in a lane ahead of all tiers, in groups that are not mixed.
+    Requests that came back stand in a lane ahead of all tiers, in groups that are not mixed;
+    `waiting` holds those in the tiers, `back` those in the lane: a line forgets the departed
+    lazily and must not take somebody who came back for somebody who never left.
     `depth` counts all who wait; `oldest_at` is when the oldest of those outside the returned lane
     arrived, `NEVER` when there is none. The oldest is found in O(1) by a second line in order of
     arrival, from which the departed are removed lazily; either line is compacted when its dead
@@ -51,6 +53,7 @@ class FairQueue:
     def __init__(self, timeouts: Sequence[int]) -> None:
         self.timeouts = tuple(timeouts)
         self.waiting: dict[int, Request] = {}
+        self.back: dict[int, Request] = {}
         self.returned: deque[Group] = deque()
         self.depth = 0
         self.oldest_at = NEVER
@@ -79,12 +82,12 @@ class FairQueue:
             self.returned.appendleft(Group(tuple(row.id for row in rows), losses))
             self.depth += len(rows)
             for row in rows:
-                self.waiting[row.id] = row
+                self.back[row.id] = row
 
     def take_returned(self) -> tuple[list[Request], int]:
         """The group at the head of the returned lane: its requests and its losses."""
         group = self.returned.popleft()
-        rows = [self.waiting.pop(i) for i in group.ids if i in self.waiting]
+        rows = [self.back.pop(i) for i in group.ids if i in self.back]
         self.depth -= len(rows)
         return rows, group.losses
 
@@ -129,25 +132,29 @@ class FairQueue:
         """Leave the bank; None when this id does not wait here."""
         request = self.waiting.pop(request_id, None)
         if request is None:
-            return None
+            return self._remove_returned(request_id)
         self.depth -= 1
-        if not self._in_returned(request_id):
-            tier = self._tiers[request.tier]
-            tier.count -= 1
-            tier.dead += 1
-            if tier.dead > tier.count + SLACK:
-                self._compact_lines(tier)
+        tier = self._tiers[request.tier]
+        tier.count -= 1
+        tier.dead += 1
+        if tier.dead > tier.count + SLACK:
+            self._compact_lines(tier)
         self.refresh()
         return request
 
-    def _in_returned(self, request_id: int) -> bool:
-        """Whether this id stands in the returned lane; its group goes when nobody is left."""
-        for group in self.returned:
-            if request_id in group.ids:
-                if not any(i in self.waiting for i in group.ids):
-                    self.returned.remove(group)
-                return True
-        return False
+    def _remove_returned(self, request_id: int) -> Request | None:
+        """Leave the returned lane; a group goes when nobody is left of it."""
+        request = self.back.pop(request_id, None)
+        if request is not None:
+            self.depth -= 1
+            group = next(group for group in self.returned if request_id in group.ids)
+            if not any(i in self.back for i in group.ids):
+                self.returned.remove(group)
+        return request
+
+    def __contains__(self, request_id: int) -> bool:
+        """Whether this request waits here, in a tier or in the returned lane."""
+        return request_id in self.waiting or request_id in self.back
 
     def refresh(self) -> None:
         """Find the oldest again after somebody left."""

@@ -40,6 +40,7 @@ class _Life:
     ended: Outcome | None = None
     losses: int = 0
     rode: bool = False
+    seat: int = 0
 
 
 class Laws:
@@ -63,6 +64,7 @@ class Laws:
         self.batches: dict[int, tuple[int, list[int], list[Request]]] = {}
         self.model_of: dict[int, str] = {}
         self.running: dict[int, int] = {}
+        self.departed_at: dict[int, int] = {}
         self.draining: set[int] = set()
         self._order: dict[tuple[str, int, str], int] = {}
 
@@ -72,8 +74,9 @@ class Laws:
         self, verb: str, args: tuple[Any, ...], now: int, commands: Sequence[Command], due_at: int
     ) -> None:
         """Check one verb call and what it returned."""
-        self._require(now >= self.now, "time never decreases", now, f"{now} after {self.now}")
-        self.now = now
+        self.passes(now)
+        known = self.lives.get(args[0]) if verb == "cancel" else None
+        leaves = known is not None and known.ended is None
         ended = self._before(verb, args, now, commands)
         for command in commands:
             if isinstance(command, Answer):
@@ -86,8 +89,81 @@ class Laws:
                 self._departed(command, now)
         if ended is not None:
             self._not_answered(*ended)
+        self._failures(commands, ended, now)
+        self._drained(now)
+        if leaves:
+            left = known is not None and known.ended is Outcome.CANCELLED
+            self._require(left, "a cancelled request ends at once", now, f"request {args[0]}")
         if verb == "advance":
             self._nothing_left_due(now, due_at)
+
+    def passes(self, now: int) -> None:
+        """Time may pass only up to the instant at which something is due.
+
+        What became due and was not done by then is late, whether or not anybody looked.
+        """
+        self._require(now >= self.now, "time never decreases", now, f"{now} after {self.now}")
+        if now > self.now:
+            for model in self.settings.models:
+                self._nobody_late(model, now)
+            if self.settings.overdue_after is not None:
+                for batch_id, departed_at in self.departed_at.items():
+                    what = f"batch {batch_id} left at {show_ms(departed_at)} and is still out"
+                    in_time = departed_at + self.settings.overdue_after >= now
+                    self._require(in_time, "a batch out for too long is given up", now, what)
+        self.now = now
+
+    def _nobody_late(self, model: str, now: int) -> None:
+        waiting = list(self._waiting(model))
+        for life in waiting:
+            what = f"request {life.request.id} still waits"
+            patient = self._expires_at(life) >= now
+            self._require(patient, "whoever waited too long has expired", now, what)
+        due_at = self._work_due_at(model, waiting)
+        what = f"a batch was due at {show_ms(due_at)}; {len(waiting)} wait beside an idle GPU"
+        law = "with a GPU free nobody waits past max_wait"
+        self._require(due_at >= now, law, now, what)
+
+    def _work_due_at(self, model: str, waiting: Sequence[_Life]) -> int:
+        """When a free GPU must have left, by the rules alone; `NEVER` if it may wait for ever.
+
+        With a backlog a GPU may idle while another holds its work, so there it is asked only of
+        a model whose GPUs are all idle.
+        """
+        up = [g for g, serves in self.model_of.items() if serves == model]
+        up = [gpu for gpu in up if gpu not in self.draining]
+        idle = [gpu for gpu in up if gpu not in self.running]
+        if not waiting or not idle or not (self.pull or len(idle) == len(up)):
+            return NEVER
+        full = len(waiting) >= self.settings.max_batch
+        if full or self.closing or any(life.rode for life in waiting):
+            return self.now
+        if self.max_wait is None:
+            return NEVER if self.settings.rule == "full" else self.now
+        return max(min(life.request.arrived_at for life in waiting) + self.max_wait, self.now)
+
+    def _failures(
+        self, commands: Sequence[Command], ended: tuple[int, Any] | None, now: int
+    ) -> None:
+        """A request fails by its own fault, or after its last try; never for its company's."""
+        law = "a request fails only alone"
+        for command in commands:
+            if isinstance(command, End) and command.outcome is Outcome.FAILED:
+                life = self.lives[command.request_id]
+                own = ended is not None and life.riding == ended[0] and self._own_fault(*ended)
+                last = life.losses > MAX_LOSSES
+                what = f"request {command.request_id} failed after {life.losses} losses"
+                self._require(own or last, law, now, what)
+
+    @staticmethod
+    def _own_fault(batch_id: int, result: Any) -> bool:
+        """What came back blames single rows: which ones is checked where the batch ends."""
+        return isinstance(result, BatchError) or any(isinstance(x, RowError) for x in result)
+
+    def _drained(self, now: int) -> None:
+        idle = [gpu for gpu in self.draining if gpu not in self.running]
+        law = "a draining GPU is stopped once it is empty"
+        self._require(not idle, law, now, f"GPU {idle} is empty and was not stopped")
 
     def _before(
         self, verb: str, args: tuple[Any, ...], now: int, commands: Sequence[Command]
@@ -111,8 +187,21 @@ class Laws:
                 self._require(not commands, "a late result changes nothing", now, f"{commands}")
                 return None
             del self.running[self.batches[batch_id][0]]
+            del self.departed_at[batch_id]
+            self._miscount(batch_id, result, commands, now)
             return batch_id, result
         return None
+
+    def _miscount(self, batch_id: int, result: Any, commands: Sequence[Command], now: int) -> None:
+        """Outputs that match no requests answer nobody, and cost the GPU its place."""
+        gpu, ids, _ = self.batches[batch_id]
+        if isinstance(result, BatchError) or len(result) == len(ids):
+            return
+        law = "a GPU that miscounts answers nobody and is stopped"
+        answers = any(isinstance(command, Answer) for command in commands)
+        stopped = any(isinstance(command, Stop) and command.gpu == gpu for command in commands)
+        what = f"{len(result)} outputs for {len(ids)} requests from GPU {gpu}"
+        self._require(stopped and not answers, law, now, what)
 
     def _arrived(self, request: Request, now: int, commands: Sequence[Command]) -> None:
         self._require(request.id not in self.lives, "an id is used once", now, f"{request.id}")
@@ -174,13 +263,16 @@ class Laws:
         self._require(size, "a batch has 1 to max_batch rows", now, f"{len(rows)} rows")
         lives = [self._boards(row, gpu, now) for row in rows]
         self._blame(lives, now)
+        self._keeps_order(lives, now)
         if self.pull:
             self._in_order(lives, now)
+            self._not_early(depart, lives, now)
             self._receipt(depart, lives, now)
         for life in lives:
             life.riding, life.rode = depart.batch_id, True
         self.batches[depart.batch_id] = (gpu, [row.id for row in rows], list(rows))
         self.running[gpu] = depart.batch_id
+        self.departed_at[depart.batch_id] = now
 
     def _boards(self, row: Request, gpu: int, now: int) -> _Life:
         life = self.lives.get(row.id)
@@ -189,7 +281,7 @@ class Laws:
         assert life is not None
         same = life.request.model == self.model_of[gpu]
         self._require(same, "a batch holds one model", now, f"request {row.id} on GPU {gpu}")
-        late = self._expires_at(life) <= now and self.pull
+        late = self._expires_at(life) <= now
         self._require(not late, "an expired request never boards", now, f"request {row.id}")
         return life
 
@@ -201,6 +293,27 @@ class Laws:
         self._require(fits, law, now, f"{len(lives)} rows after {losses} losses")
         mixed = len({life.losses for life in lives}) > 1
         self._require(not mixed, "returned groups are not mixed", now, f"{losses} losses")
+
+    def _keeps_order(self, lives: Sequence[_Life], now: int) -> None:
+        """Whoever came back travels in the order in which they stood aboard."""
+        if any(life.rode for life in lives):
+            seats = [life.seat for life in lives]
+            what = f"{[life.request.id for life in lives]}"
+            self._require(seats == sorted(seats), "returned requests keep their order", now, what)
+        for seat, life in enumerate(lives):
+            life.seat = seat
+
+    def _not_early(self, depart: Depart, lives: Sequence[_Life], now: int) -> None:
+        """Not full and nobody old enough: somebody else could still have come along."""
+        if self.closing or any(life.rode for life in lives):
+            return
+        if len(lives) < self.settings.max_batch and self.max_wait is not None:
+            age = now - min(life.request.arrived_at for life in lives)
+            what = f"{len(lives)} left when the oldest had waited {show_ms(age)}"
+            law = "a batch leaves when full or when its oldest has waited max_wait"
+            self._require(age >= self.max_wait, law, now, what)
+        partial = len(lives) < self.settings.max_batch and self.settings.rule == "full"
+        self._require(not partial, "wait until full means full", now, f"{len(lives)} left")
 
     def _in_order(self, lives: Sequence[_Life], now: int) -> None:
         model = lives[0].request.model
@@ -251,8 +364,17 @@ class Laws:
             for life in self._waiting(lives[0].request.model)
             if life not in lives and not life.rode
         )
-        want = tuple(stayed[tier] for tier in range(len(settings.tiers)))
+        tiers = range(len(settings.tiers))
+        want = tuple(stayed[tier] for tier in tiers)
         self._require(receipt.stayed == want, law, now, f"stayed {receipt.stayed}, not {want}")
+        first = tuple(self._first_stayed(lives, tier) for tier in tiers)
+        what = f"first of those who stayed {receipt.first_stayed}, not {first}"
+        self._require(receipt.first_stayed == first, law, now, what)
+
+    def _first_stayed(self, aboard: Sequence[_Life], tier: int) -> int | None:
+        waiting = self._waiting(aboard[0].request.model)
+        stayed = (x for x in waiting if x not in aboard and not x.rode and x.request.tier == tier)
+        return next((life.request.id for life in stayed), None)
 
     # -- what came back ---------------------------------------------------------------------------
 
@@ -262,9 +384,9 @@ class Laws:
         wrong = not isinstance(result, BatchError) and len(result) != len(ids)
         for i, request_id in enumerate(ids):
             life = self.lives[request_id]
+            life.losses += wrong and life.riding == batch_id
             if life.riding == batch_id and life.ended is None:
                 life.riding = None
-                life.losses += wrong
                 retried = wrong or isinstance(result, BatchError)
                 what = f"request {request_id} of batch {batch_id}"
                 self._require(retried, "whoever was computed is answered", self.now, what)
@@ -282,6 +404,7 @@ class Laws:
         batch_id = self.running.pop(gpu, None)
         if batch_id is None:
             return
+        del self.departed_at[batch_id]
         for request_id in self.batches.pop(batch_id)[1]:
             life = self.lives[request_id]
             if life.riding == batch_id:

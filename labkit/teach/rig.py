@@ -126,6 +126,9 @@ class Rig:
 
     def _settle(self) -> None:
         """Whoever still waits, waits for a GPU or a full batch that will never come: let go."""
+        at = self.laws.now
+        self.laws.passes(NEVER)
+        self.laws.now = at
         for life in list(self.laws.lives.values()):
             if life.ended is None and life.riding is None:
                 self._tell("cancel", self.laws.now, life.request.id)

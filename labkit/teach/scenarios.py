@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from labkit.core.messages import Request
 from labkit.core.settings import DISPATCHES, RULES, Settings, TierRule
 from labkit.core.units import MS, NEVER
-from labkit.teach.rig import Fate, Plan
+from labkit.teach.rig import Fate, Kind, Plan
 
 INSTANTS = st.one_of(
     st.integers(0, 12).map(lambda n: n * 25 * MS), st.integers(0, 300).map(lambda n: n * MS)
@@ -13,6 +13,8 @@ INSTANTS = st.one_of(
 """Round instants often, so that things happen at once."""
 
 DURATIONS = st.sampled_from([100 * MS, 50 * MS, 1, 99 * MS, 101 * MS, 240 * MS])
+
+KINDS: tuple[Kind, ...] = ("ok", "ok", "ok", "die", "hang", "raise", "short", "row")
 
 
 @st.composite
@@ -36,7 +38,7 @@ def settings(draw: st.DrawFn) -> Settings:
 @st.composite
 def fates(draw: st.DrawFn) -> Fate:
     """Mostly fine."""
-    kinds = st.sampled_from(["ok", "ok", "ok", "die", "hang", "raise", "short", "row"])
+    kinds: st.SearchStrategy[Kind] = st.sampled_from(KINDS)
     return Fate(draw(kinds), draw(DURATIONS))
 
 
