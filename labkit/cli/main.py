@@ -16,6 +16,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "lab": Entry("labkit.cli.lab:lab", "Open JupyterLab on the first notebook."),
     "doctor": Entry("labkit.cli.doctor:doctor", "Say what this machine can run."),
     "capacity": Entry("labkit.cli.capacity:capacity", "How many GPUs a request rate needs."),
     "ferry": Entry("labkit.cli.ferry:ferry", "The ferry rule in closed form: fill, wait, load."),
