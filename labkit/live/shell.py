@@ -154,7 +154,7 @@ class Shell:
         if self.scheduler.due_at <= now and now - self._armed_for <= STALL:
             self._obey(self.scheduler.advance(now), now)
         due_at = self.scheduler.due_at
-        if due_at < self._armed_for:
+        if due_at < self._armed_for and not self._excused:
             self._arm(due_at)
 
     def _obey(self, commands: Sequence[Command], now: int) -> None:

@@ -1,0 +1,242 @@
+"""An engine's life: it starts whole or not at all, and whatever ends it leaves nothing behind."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from labkit.gpu.tag import carries
+from labkit.live import FakeFleet, Live, LiveError, current
+from labkit.live.kinds import UnknownKind
+from labkit.live.launch import Spawner
+from labkit.live.workers import ProcessFleet
+
+pytestmark = pytest.mark.live
+
+ROOT = Path(__file__).parents[2]
+POSIX = pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
+
+
+@pytest.fixture
+def nothing_left():
+    """Fails when a process, a thread or a file handle is left that was not there before."""
+    me = psutil.Process()
+    before = me.num_fds(), set(threading.enumerate())
+    yield
+    assert me.children(recursive=True) == []
+    assert set(threading.enumerate()) - before[1] == set()
+    assert me.num_fds() == before[0]
+
+
+def pids(live: Live) -> list[int]:
+    return [gpu["pid"] for gpu in live.snapshot()["gpus"]]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_it_answers_and_leaves_no_process_thread_or_handle() -> None:
+    with Live(gpus=3) as live:
+        assert current() is live
+        workers = pids(live)
+        assert all(psutil.pid_exists(pid) for pid in workers)
+        said = ["plain", "", "ferry \N{FERRY}", "a\0b", "\ud800 alone"]
+        answers = live.ask(said)
+        assert all(carries(answer, prompt) for answer, prompt in zip(answers, said, strict=True))
+    assert current() is None
+    assert not any(psutil.pid_exists(pid) for pid in workers)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_it_can_be_made_and_stopped_again_and_again() -> None:
+    for _ in range(3):
+        with Live(gpus=2) as live:
+            assert len(live.ask(["a", "b"])) == 2
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_prompts_larger_than_the_pipe_hold_up_nobody() -> None:
+    with Live(gpus=1, prompt_cap=1_000_000) as live:
+        live.hang(0, 0.2)
+        large = [live.submit("x" * 100_000 + str(i)) for i in range(20)]
+        assert live.snapshot()["gpus"][0]["restarts"] == 0
+        assert all(carries(r.result(5), "x" * 100_000 + str(i)) for i, r in enumerate(large))
+        assert carries(live.submit("small").result(5), "small")
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_an_exception_inside_stops_it_at_once_and_tells_who_waits(error) -> None:
+    live = Live(gpus=2)
+    replies = []
+
+    def block() -> None:
+        with live:
+            replies.extend(live.submit(f"p{i}") for i in range(50))
+            raise error
+
+    with pytest.raises(error):
+        block()
+    assert {reply.exception(0).code for reply in replies} == {"engine_stopped"}
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_an_interrupt_during_a_run_ends_the_run_and_not_the_engine() -> None:
+    from labkit.core.messages import Request
+
+    with Live(gpus=2) as live:
+        threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            live.run(Request(i, f"p{i}", i * 10_000) for i in range(10_000))
+        assert live.snapshot()["depth"] == 0
+        assert carries(live.submit("still here").result(5), "still here")
+
+
+def test_one_engine_a_process_and_the_second_says_how() -> None:
+    with Live(workers=FakeFleet(1)) as first:
+        with pytest.raises(LiveError, match=r"already runs.*current\(\)\.stop\(\)"):
+            Live(workers=FakeFleet(1)).start()
+        assert carries(first.submit("unharmed").result(5), "unharmed")
+        with Live(workers=FakeFleet(1)).start(replace=True) as second:
+            assert current() is second
+            assert first.state == "stopped"
+    with pytest.raises(LiveError, match="make a new Live"):
+        first.start()
+
+
+def test_the_collector_is_tuned_while_it_runs_and_restored() -> None:
+    before = gc.get_threshold(), gc.get_freeze_count()
+    with Live(workers=FakeFleet(1)):
+        assert gc.get_threshold() == (200_000, 50, 100)
+        assert gc.get_freeze_count() > 0
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("unbuildable", "RuntimeError: no such device"),
+        ("silent", "one output per prompt"),
+        ("untagged", "does not end in the tag"),
+    ],
+)
+def test_a_gpu_that_cannot_start_is_named_with_its_reason(kind, name, why) -> None:
+    live = Live(workers=["timer", kind(name)])
+    with pytest.raises(LiveError, match=rf"GPU 1.*{why}"):
+        live.start()
+    assert current() is None
+
+
+def test_a_kind_nobody_knows_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UnknownKind, match="workers 'tmier': choose one of timer, cpu, cuda"):
+        Live(workers="tmier")
+    with pytest.raises(ValueError, match="gpus 0: an engine needs at least 1"):
+        Live(gpus=0)
+
+
+@POSIX
+def test_workers_come_back_when_what_starts_them_was_killed(until) -> None:
+    with Live(gpus=2) as live:
+        (nursery,) = psutil.Process().children()
+        nursery.kill()
+        live.kill(0)
+        until(lambda: live.snapshot()["gpus"][0]["restarts"] == 1)
+        until(lambda: live.snapshot()["gpus"][0]["state"] == "ready")
+        assert len(live.ask([f"p{i}" for i in range(300)])) == 300
+    assert psutil.Process().children(recursive=True) == []
+
+
+@pytest.mark.slow
+def test_workers_can_be_spawned_where_there_is_no_fork(until) -> None:
+    with Live(workers=ProcessFleet(["timer"] * 2, launcher=Spawner())) as live:
+        workers = pids(live)
+        live.kill(0)
+        assert len(live.ask([f"p{i}" for i in range(300)])) == 300
+        until(lambda: live.snapshot()["gpus"][0]["state"] == "ready")
+        assert pids(live)[0] != workers[0]
+    assert not any(psutil.pid_exists(pid) for pid in workers)
+
+
+# -- the end of the process that owns it ------------------------------------------------------
+
+
+def script(body: str) -> subprocess.Popen[str]:
+    """A Python process of its own, which has started an engine and printed the pids of its GPUs."""
+    begin = """
+        import sys, time
+        from labkit.live import Live
+        live = Live(gpus=3).start()
+        print(*[gpu["pid"] for gpu in live.snapshot()["gpus"]], flush=True)
+    """
+    code = textwrap.dedent(begin) + textwrap.dedent(body)
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def printed_pids(process: subprocess.Popen[str]) -> list[int]:
+    assert process.stdout is not None
+    return [int(word) for word in process.stdout.readline().split()]
+
+
+def gone(workers: list[int]) -> bool:
+    return not any(psutil.pid_exists(pid) for pid in workers)
+
+
+@POSIX
+def test_a_killed_parent_leaves_no_orphan(until) -> None:
+    parent = script("live.hang(0, 30.0); time.sleep(60)")
+    workers = printed_pids(parent)
+    nursery = psutil.Process(parent.pid).children()
+    parent.kill()
+    parent.communicate()
+    until(lambda: gone([*workers, *(process.pid for process in nursery)]))
+    assert len(workers) == 3
+
+
+@POSIX
+def test_an_interrupt_at_the_terminal_ends_everything_quietly() -> None:
+    parent = script(
+        """
+        try:
+            with live:
+                live.ask(f"p{i}" for i in range(1_000_000))
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    workers = printed_pids(parent)
+    time.sleep(0.3)
+    os.killpg(parent.pid, signal.SIGINT)
+    out, err = parent.communicate(timeout=20)
+    assert (out, err, parent.returncode) == ("interrupted\n", "", 0)
+    assert gone(workers)
+
+
+def test_a_script_that_forgets_to_stop_ends_all_the_same() -> None:
+    parent = script("reply = live.submit('never collected')")
+    workers = printed_pids(parent)
+    _, err = parent.communicate(timeout=20)
+    assert (err, parent.returncode) == ("", 0)
+    assert gone(workers)
+
+
+def test_a_script_that_fails_shows_its_own_error_alone() -> None:
+    parent = script("with live: 1 / 0")
+    workers = printed_pids(parent)
+    _, err = parent.communicate(timeout=20)
+    assert err.count("Traceback") == 1
+    assert "ZeroDivisionError" in err
+    assert gone(workers)

@@ -1,0 +1,61 @@
+"""Kinds of worker for the tests: each breaks in its own way."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+from labkit.core.messages import RowError
+from labkit.gpu.tag import stamp
+from labkit.live.kinds import Setup, echo
+
+
+class Broken(Exception):
+    """After this the process is of no use."""
+
+
+class Faulty:
+    """Echoes, unless a prompt names a way to break."""
+
+    fatal = (Broken,)
+
+    def __init__(self, setup: Setup) -> None:
+        self.facts = {"device": f"faulty-{setup.gpu}"}
+
+    def __call__(self, prompts: Sequence[str]) -> list[str | RowError]:
+        if "die" in prompts:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "poison" in prompts:
+            raise Broken("the context is gone")
+        if "raise" in prompts:
+            raise ValueError("no such word")
+        outputs: list[str | RowError] = list(echo(prompts))
+        if "row" in prompts:
+            outputs[list(prompts).index("row")] = RowError("this row alone")
+        return outputs
+
+
+def unbuildable(setup: Setup) -> Faulty:
+    """A kind that cannot start."""
+    raise RuntimeError("no such device")
+
+
+def silent(setup: Setup):
+    """A kind that forgets its answers."""
+    return lambda prompts: []
+
+
+def untagged(setup: Setup):
+    """A kind that forgets the tag."""
+    return list
+
+
+def slow(setup: Setup):
+    """Computes for longer than the contract allows, but not in its self-test."""
+
+    def compute(prompts: Sequence[str]) -> list[str]:
+        if "self-test" not in prompts:
+            time.sleep(setup.batch_time / 1_000_000 + 0.02)
+        return [stamp(prompt, prompt) for prompt in prompts]
+
+    return compute
