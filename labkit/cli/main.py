@@ -20,7 +20,10 @@ COMMANDS: dict[str, Entry] = {
     "doctor": Entry("labkit.cli.doctor:doctor", "Say what this machine can run."),
     "capacity": Entry("labkit.cli.capacity:capacity", "How many GPUs a request rate needs."),
     "ferry": Entry("labkit.cli.ferry:ferry", "The ferry rule in closed form: fill, wait, load."),
+    "sim": Entry("labkit.cli.sim:sim", "Simulate the gateway: the code that serves, sped up."),
     "live": Entry("labkit.cli.live:live", "Real load on worker processes; kill one."),
+    "bench": Entry("labkit.cli.bench:bench", "Our speed beside that of peers, as ratios."),
+    "measure": Entry("labkit.cli.measure:measure", "Measure this machine; keep the figures."),
 }
 """In the order of the help page; a new command is one line here."""
 

@@ -22,7 +22,7 @@ from labkit.core.messages import Command, Depart, End, Load, Request, Stop
 from labkit.core.settings import Settings
 from labkit.core.trace import Recorder, Trace
 from labkit.core.units import NEVER
-from labkit.sim.faults import Fault, Plan
+from labkit.sim.faults import Fault, FaultPlan
 from labkit.sim.gpus import Gpus, Incident
 from labkit.sim.service import Fixed, ServiceTime, service_stream
 from labkit.workload.streams import stream
@@ -91,7 +91,7 @@ def simulate(
         count=gpus,
         service=service or Fixed(settings.batch_time),
         rng=service_stream(seed),
-        plan=Plan(faults, gpus),
+        plan=FaultPlan(faults, gpus),
         respond=respond,
         load_time=load_time,
     )

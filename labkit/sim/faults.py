@@ -10,14 +10,19 @@ RESTART = 300 * MS
 """How long a GPU process takes to come back after it was ended, unless a fault says otherwise."""
 
 
+class FaultError(ValueError):
+    """A fault that cannot be: says which, the value, and the remedy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Death:
     """GPU number `gpu` dies at `at`; the gateway hears of it `detected_after` later.
 
-    The GPU is back `back_after` after that, or never when None.
+    Without a number it is the first GPU in the middle of a batch, or the first one alive. It is
+    back `back_after` after it was heard of, or never when None.
     """
 
-    gpu: int
+    gpu: int | None
     at: int
     detected_after: int = 0
     back_after: int | None = RESTART
@@ -33,7 +38,8 @@ class Hang:
     """A batch that never comes back, while its GPU looks alive.
 
     Either batch number `batch`, or the batch that `gpu` runs at `at`, or its next one if it is
-    idle then. Only a gateway with `overdue_after` ever notices.
+    idle then; without a GPU's number, the first one in the middle of a batch. Only a gateway with
+    `overdue_after` ever notices.
     """
 
     gpu: int | None = None
@@ -42,10 +48,9 @@ class Hang:
     back_after: int | None = RESTART
 
     def __post_init__(self) -> None:
-        named = self.batch is not None
-        if named == (self.gpu is not None) or (self.gpu is None) != (self.at is None):
-            raise ValueError(
-                f"{self}: name either a batch, or a GPU and an instant, such as "
+        if (self.batch is None) == (self.at is None) or (self.at is None and self.gpu is not None):
+            raise FaultError(
+                f"{self}: name either a batch or an instant (and perhaps a GPU), such as "
                 "Hang(batch=7) or Hang(gpu=3, at=5 * S)"
             )
         _not_negative(self, "at", self.at)
@@ -63,7 +68,7 @@ class Straggler:
 
     def __post_init__(self) -> None:
         if not self.factor > 0:
-            raise ValueError(f"{self}: factor {self.factor:g} must be more than 0")
+            raise FaultError(f"{self}: factor {self.factor:g} must be more than 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,7 @@ class Drain:
 Fault = Death | Hang | Straggler | BadCount | FalseAlarm | Raises | Poison | Leaves | Drain
 
 
-class Plan:
+class FaultPlan:
     """The faults of one run, sorted by who has to ask for them; refuses GPUs that are not there."""
 
     def __init__(self, faults: Iterable[Fault], gpus: int) -> None:
@@ -150,9 +155,9 @@ class Plan:
         for fault in self.faults:
             gpu = getattr(fault, "gpu", None)
             if gpu is not None and not 0 <= gpu < gpus:
-                raise ValueError(
-                    f"{fault}: there is no GPU {gpu}; the {gpus} GPUs have the numbers "
-                    f"0 to {gpus - 1}"
+                raise FaultError(
+                    f"{type(fault).__name__} of GPU {gpu}: the {gpus} GPUs have the numbers "
+                    f"0 to {gpus - 1}; name one of them"
                 )
         self.hangs = {f.batch: f for f in self.faults if isinstance(f, Hang) and f.batch}
         self.poisons = {f.request_id: f for f in self.faults if isinstance(f, Poison)}
@@ -184,4 +189,4 @@ class Plan:
 
 def _not_negative(fault: object, field: str, value: int | None) -> None:
     if value is not None and value < 0:
-        raise ValueError(f"{fault}: {field} {value} must be 0 or more microseconds")
+        raise FaultError(f"{fault}: {field} {value} must be 0 or more microseconds")

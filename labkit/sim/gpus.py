@@ -18,9 +18,9 @@ from labkit.sim.faults import (
     Drain,
     FalseAlarm,
     Fault,
+    FaultPlan,
     Hang,
     Leaves,
-    Plan,
     Poison,
 )
 from labkit.sim.service import ServiceTime
@@ -95,7 +95,7 @@ class Gpus:
         count: int,
         service: ServiceTime,
         rng: Random,
-        plan: Plan,
+        plan: FaultPlan,
         respond: Callable[[str], str] | None = None,
         load_time: int = 0,
     ) -> None:
@@ -215,15 +215,25 @@ class Gpus:
         elif isinstance(fault, Drain):
             self._at(fault.at, DRAIN, partial(self._drain, fault))
         elif isinstance(fault, Death):
-            self._at(fault.at, LOSE, partial(self._die, fault, self.gpus[fault.gpu]))
+            self._at(fault.at, LOSE, partial(self._die, fault))
         elif isinstance(fault, FalseAlarm):
             self._at(fault.at, LOSE, partial(self._false_alarm, fault, self.gpus[fault.gpu]))
         elif isinstance(fault, BadCount):
             self._at(fault.at, LOSE, partial(self._miscount, self.gpus[fault.gpu]))
-        elif isinstance(fault, Hang) and fault.gpu is not None and fault.at is not None:
-            self._at(fault.at, LOSE, partial(self._hang, fault, self.gpus[fault.gpu]))
+        elif isinstance(fault, Hang) and fault.at is not None:
+            self._at(fault.at, LOSE, partial(self._hang, fault))
 
-    def _die(self, fault: Death | Poison, gpu: _Gpu) -> None:
+    def _struck(self, number: int | None) -> _Gpu:
+        """The GPU of this number, else the first in the middle of a batch, or the first alive."""
+        if number is not None:
+            return self.gpus[number]
+        alive = [gpu for gpu in self.gpus if gpu.up]
+        return next((gpu for gpu in alive if gpu.crossing), (alive or self.gpus)[0])
+
+    def _die(self, fault: Death) -> None:
+        self._kill(self._struck(fault.gpu), fault)
+
+    def _kill(self, gpu: _Gpu, fault: Death | Poison) -> None:
         if not gpu.up:
             return
         now = int(self.env.now)
@@ -239,7 +249,7 @@ class Gpus:
     def _brew(self, gpu: _Gpu, crossing: Crossing, poison: Poison, now: int, after: int) -> None:
         def kill() -> None:
             if gpu.crossing is crossing:
-                self._die(poison, gpu)
+                self._kill(gpu, poison)
 
         crossing.sunk = True
         self._at(now + after, LOSE, kill)
@@ -250,7 +260,8 @@ class Gpus:
         self._lose(gpu, gpu.life, fault.back_after)
         gpu.crossing = None
 
-    def _hang(self, fault: Hang, gpu: _Gpu) -> None:
+    def _hang(self, fault: Hang) -> None:
+        gpu = self._struck(fault.gpu)
         if gpu.crossing is None or not gpu.up:
             gpu.stuck = fault
         else:

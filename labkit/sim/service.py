@@ -19,6 +19,10 @@ WIDEST_JITTER = 0.3
 """A wider bell would cross zero more than once in a thousand batches."""
 
 
+class ServiceError(ValueError):
+    """A service time that cannot be: says what, the value, and the remedy."""
+
+
 class ServiceTime(Protocol):
     """Microseconds, at least 1, that a batch of `count` requests takes on GPU number `gpu`."""
 
@@ -48,7 +52,7 @@ class Jittered:
     def __post_init__(self) -> None:
         _positive("mean service time", self.mean)
         if not 0 <= self.sigma <= WIDEST_JITTER:
-            raise ValueError(
+            raise ServiceError(
                 f"sigma {self.sigma:g}: must be from 0 to {WIDEST_JITTER:g} of the mean, or times "
                 "would turn negative; for wilder times use the exponential distribution"
             )
@@ -80,7 +84,7 @@ class Affine:
 
     def __post_init__(self) -> None:
         if self.base < 0 or self.per_row < 0 or self.base + self.per_row <= 0:
-            raise ValueError(
+            raise ServiceError(
                 f"service time {show_ms(self.base)} + {show_ms(self.per_row)} a row: neither part "
                 "may be negative, and together they must be more than 0"
             )
@@ -111,4 +115,4 @@ def service_stream(seed: int) -> Random:
 
 def _positive(what: str, value: float) -> None:
     if not value > 0:
-        raise ValueError(f"{what} {value:g}: must be more than 0")
+        raise ServiceError(f"{what} {value:g}: must be more than 0")

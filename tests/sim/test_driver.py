@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from labkit.core.messages import Answer, Command, Depart, End, Outcome, Request
+from labkit.core.messages import Answer, Command, Depart, Outcome, Request
 from labkit.core.settings import SERVED, Settings
 from labkit.core.trace import replay
 from labkit.core.units import MS, NEVER, S

@@ -1,6 +1,6 @@
 """One step a batch forms the very batches that the gateway forms: same rows, instants and GPUs."""
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import example, given
@@ -176,4 +176,4 @@ def _same(
         seed=5,
     )
     assert quick == departures
-    assert all(b.first + b.count == n.first for b, n in zip(quick, quick[1:], strict=False))
+    assert all(b.first + b.count == n.first for b, n in pairwise(quick))

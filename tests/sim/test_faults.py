@@ -17,9 +17,9 @@ from labkit.sim.faults import (
     Drain,
     FalseAlarm,
     Fault,
+    FaultPlan,
     Hang,
     Leaves,
-    Plan,
     Poison,
     Raises,
     Straggler,
@@ -64,6 +64,18 @@ def test_a_batch_that_lands_at_the_instant_of_death_has_landed():
     run = _run(HUNDRED, Death(0, at=100 * MS), gpus=1)
     assert _departures(run) == [(0, 0, 100)]
     assert run.report()["latency_ms"]["max"] == 100.0
+
+
+def test_a_death_without_a_number_strikes_a_gpu_in_the_middle_of_a_batch():
+    arrivals = [Request(0), Request(1, "", 100 * MS)]
+    run = _run(arrivals, Death(None, at=170 * MS), Death(None, at=200 * MS), gpus=2)
+    # GPU 0 is idle from 150; GPU 1 crosses from 150, dies, and GPU 0 takes over.
+    assert _departures(run) == [
+        (50 * MS, 0, 1),
+        (150 * MS, 1, 1),
+        (170 * MS, 0, 1),
+        (470 * MS, 1, 1),
+    ]
 
 
 def test_dying_twice_is_dying_once():
@@ -253,13 +265,17 @@ def test_whatever_goes_wrong_every_request_has_exactly_one_outcome(data, seed):
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (lambda: Plan([Death(2, at=0)], gpus=2), "there is no GPU 2; .* have the numbers 0 to 1"),
+        (
+            lambda: FaultPlan([Death(2, at=0)], gpus=2),
+            "Death of GPU 2: the 2 GPUs have the numbers 0 to 1",
+        ),
         (lambda: Death(0, at=-1), "at -1 must be 0 or more microseconds"),
         (lambda: Death(0, at=1, back_after=-5), "back_after -5 must be 0 or more"),
         (lambda: Straggler(0, 0.0), "factor 0 must be more than 0"),
-        (lambda: Hang(gpu=1), "name either a batch, or a GPU and an instant"),
-        (lambda: Hang(gpu=1, at=0, batch=3), "name either a batch, or a GPU and an instant"),
-        (lambda: Hang(), "name either a batch, or a GPU and an instant"),
+        (lambda: Hang(gpu=1), "name either a batch or an instant"),
+        (lambda: Hang(gpu=1, at=0, batch=3), "name either a batch or an instant"),
+        (lambda: Hang(gpu=1, batch=3), "name either a batch or an instant"),
+        (lambda: Hang(), "name either a batch or an instant"),
         (lambda: Leaves(3, at=-1), "at -1 must be 0 or more"),
     ],
 )

@@ -1,0 +1,195 @@
+"""`labkit sim`: the gateway under a virtual clock, with faults and intervals if asked."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from labkit.cli.common import Row, emit, explained, gateway_options, json_option, load_options
+from labkit.cli.params import Choice, Count, Fraction, Milliseconds, Rate
+from labkit.cli.simulation import plan_from, replicated, single
+
+PROCESSES = ("poisson", "gamma", "on_off", "diurnal", "regular")
+SERVICES = ("fixed", "jitter", "exponential", "affine")
+MOST_REPLICATIONS = 1_000
+
+
+class Slow(click.ParamType):
+    """A GPU and how many times as long it takes, as in `3:1.5`."""
+
+    name = "gpu:factor"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, float]:
+        """The number and the factor."""
+        gpu, colon, factor = str(value).partition(":")
+        if not colon or not gpu.isdecimal():
+            self.fail(f"{value!r} is no straggler; give GPU:FACTOR, such as 3:1.5", param, ctx)
+        return int(gpu), Rate("1.5").convert(factor, param, ctx)
+
+
+@click.command()
+@load_options
+@click.option(
+    "--arrivals",
+    "process",
+    type=Choice(PROCESSES),
+    default="poisson",
+    show_default=True,
+    help="How they come at --rate.",
+)
+@gateway_options
+@click.option(
+    "--expire", is_flag=True, help="Requests give up in the queue: paid after 2 s, free 10 s."
+)
+@click.option(
+    "--tenants", type=Count(1, 10_000), default="1", show_default=True, help="Tenants in a tier."
+)
+@click.option(
+    "--paid-share",
+    type=float,
+    default=None,
+    help="Part of the requests that is paid, 0 to 1.  [default: 1, or 0.5 with --tenants]",
+)
+@click.option(
+    "--service",
+    type=Choice(SERVICES),
+    default="fixed",
+    show_default=True,
+    help="Distribution of the GPU time of a batch, with mean --batch-ms.",
+)
+@click.option(
+    "--sigma", type=float, default=0.1, show_default=True, help="Of jitter: share of the mean."
+)
+@click.option(
+    "--per-row-ms",
+    "per_row",
+    type=Milliseconds(),
+    default="1",
+    show_default=True,
+    help="Of affine: a batch takes --batch-ms and this much a request.",
+)
+@click.option(
+    "--straggler",
+    "stragglers",
+    type=Slow(),
+    multiple=True,
+    metavar="GPU:FACTOR",
+    help="A slow GPU; may be given again.",
+)
+@click.option(
+    "--kill-at",
+    "kills",
+    type=Rate("5"),
+    multiple=True,
+    metavar="SECONDS",
+    help="Kill a GPU in the middle of a batch; may be given again.",
+)
+@click.option(
+    "--hang-at",
+    "hangs",
+    type=Rate("5"),
+    multiple=True,
+    metavar="SECONDS",
+    help="Let a batch never come back; --overdue-ms notices.",
+)
+@click.option(
+    "--detect-ms",
+    "detect",
+    type=Milliseconds(),
+    default="0",
+    show_default=True,
+    help="How long a killed GPU goes unnoticed.",
+)
+@click.option(
+    "--back-ms",
+    "back",
+    type=Milliseconds(optional=True),
+    default="300",
+    show_default=True,
+    help="When a killed GPU is back after that; none for never.",
+)
+@click.option(
+    "--warm-up",
+    type=click.FloatRange(0, 1e9),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Leave earlier requests out of latency.",
+)
+@click.option(
+    "--replications",
+    type=Count(1, MOST_REPLICATIONS),
+    default="1",
+    show_default=True,
+    help="Runs with independent seeds; over 1 adds confidence intervals.",
+)
+@click.option(
+    "--confidence",
+    type=Fraction(),
+    default="0.95",
+    show_default=True,
+    help="Of the intervals.",
+)
+@click.option(
+    "--save-trace",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    help="Write the first run's trace as JSON Lines; it replays exactly.",
+)
+@json_option
+@explained
+def sim(as_json: bool, **options: Any) -> None:
+    """Simulate the gateway: the very code that serves, under a virtual clock.
+
+    The same seed prints the same numbers, wall_s apart. Nothing expires unless --expire;
+    what waits at the end is still served.
+    """
+    plan = plan_from(options)
+    report = single(plan)
+    if options["replications"] > 1:
+        report["confidence"] = options["confidence"]
+        report["estimates"] = replicated(plan)
+    emit(report, as_json, lambda: _rows(report))
+
+
+# -- for people -----------------------------------------------------------------------------------
+
+
+def _rows(report: dict[str, Any]) -> list[Row]:
+    latency, wait = report["latency_ms"], report["wait_ms"]
+    wall = report["wall_s"]
+    speed = f"{report['requests'] / wall:,.0f} a second of real time" if wall else ""
+    rows: list[Row] = [
+        ("requests", f"{report['requests']:,}", speed),
+        ("answered", f"{report['answered']:,}", f"on {report['gpus']} GPUs"),
+    ]
+    rows += [
+        (name, f"{report[name]:,}")
+        for name in ("rejected", "expired", "cancelled", "failed")
+        if report[name]
+    ]
+    if latency["p50"] is not None:
+        rows += [
+            ("latency", _three(latency), f"ms, P50 / P95 / P99; max {latency['max']:.1f}"),
+            ("wait", _three(wait), "ms, until the last departure"),
+        ]
+    if report["batches"]:
+        rows.append(("mean batch", f"{report['mean_batch']:.1f}", f"{report['batches']:,} batches"))
+    if report["utilization"] is not None:
+        rows.append(("utilization", f"{report['utilization']:.1%}", ""))
+    rows += [(f"at {e['at_s']:.3f} s", _who(e["gpu"]), e["what"]) for e in report["events"]]
+    for name, estimate in report.get("estimates", {}).items():
+        if name in ("latency_ms.mean", "latency_ms.p95", "mean_batch", "utilization"):
+            told = f"{estimate['mean']:g} +- {estimate['half_width']:g}"
+            rows.append((name, told, f"{report['confidence']:.0%}, {estimate['count']} runs"))
+    return rows
+
+
+def _three(summary: dict[str, float]) -> str:
+    return " / ".join(f"{summary[name]:.1f}" for name in ("p50", "p95", "p99"))
+
+
+def _who(gpu: int | None) -> str:
+    return "all" if gpu is None else f"GPU {gpu}"
