@@ -1,7 +1,6 @@
-"""What the commands share: gateway and load options, errors, and output."""
+"""What the commands share: gateway and load options, and errors that say the remedy."""
 
 import functools
-import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,9 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from labkit.cli.output import Row as Row
+from labkit.cli.output import emit as emit
+from labkit.cli.output import json_option as json_option
 from labkit.cli.params import BacklogParam, Choice, Count, LimitParam, Milliseconds, Rate
 from labkit.cli.progress import Progress as Progress
 from labkit.core.settings import CONTRACT_MAX_BATCH, DISPATCHES, RULES, ConfigError, Settings
@@ -19,7 +21,11 @@ MOST_REQUESTS = 50_000_000
 
 MOST_SECONDS = 366 * 86_400
 MOST_GPUS = 10_000
-_MENDABLE = (("labkit.theory.checks", "OutOfDomain"), ("labkit.workload", "TraceError"))
+_MENDABLE = {
+    "labkit.theory.checks": ("OutOfDomain",),
+    "labkit.workload": ("ArrivalError", "MixError", "PromptError", "TraceError"),
+    "labkit.live.kinds": ("UnknownKind",),
+}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -52,10 +58,9 @@ def _mendable() -> tuple[type[ValueError], ...]:
     A class whose module was never imported was never raised, so no module is imported here.
     """
     found: list[type[ValueError]] = [ConfigError]
-    for module, name in _MENDABLE:
-        loaded = sys.modules.get(module)
-        if loaded is not None and hasattr(loaded, name):
-            found.append(getattr(loaded, name))
+    for module, names in _MENDABLE.items():
+        if module in sys.modules:
+            found += [getattr(sys.modules[module], name) for name in names]
     return tuple(found)
 
 
@@ -232,32 +237,3 @@ def check_size(rate: float, seconds: float) -> None:
             f"{MOST_REQUESTS:,}; lower --rate to {MOST_REQUESTS / seconds:g} or --seconds to "
             f"{MOST_REQUESTS / rate:g}"
         )
-
-
-def json_option(command: F) -> F:
-    """Add `--json`, handed to the command as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
-Row = tuple[str, str] | tuple[str, str, str]
-
-
-def emit(report: Mapping[str, Any], as_json: bool, rows: Callable[[], list[Row]]) -> None:
-    """Print one report: as a JSON object in the order given, or as a table of `rows`.
-
-    A row is a label, a value, and perhaps a remark. nan and inf are no JSON: use None.
-    """
-    if as_json:
-        click.echo(json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold")
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column()
-    for row in rows():
-        table.add_row(*(Text(cell) for cell in row))
-    Console(highlight=False).print(table)

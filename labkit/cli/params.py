@@ -1,13 +1,14 @@
 """The option types of the command line: what each takes, and what it says to anything else."""
 
 from collections.abc import Callable
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Literal
 
 import click
 
 from labkit.core.units import from_ms
 
+LEAST, MOST = 1e-6, 1e12
 MOST_MS = 86_400_000
 
 
@@ -24,7 +25,7 @@ def _number(value: Any, fail: Callable[[str], Any], remedy: str) -> float:
 
 
 class Rate(click.ParamType):
-    """A finite number above 0: requests a second, or a factor."""
+    """A number above 0 that somebody might mean: requests a second, seconds, or a factor."""
 
     name = "rate"
 
@@ -39,6 +40,8 @@ class Rate(click.ParamType):
         number = _number(value, lambda text: self.fail(text, param, ctx), remedy)
         if number <= 0:
             self.fail(f"{value} is not above 0; {remedy}", param, ctx)
+        if not LEAST <= number <= MOST:
+            self.fail(f"{value} is beyond {LEAST:g} to {MOST:g}; {remedy}", param, ctx)
         return number
 
 
@@ -61,29 +64,51 @@ class Fraction(click.ParamType):
         return number
 
 
-class Milliseconds(click.ParamType):
-    """Milliseconds as people write them, handed on as whole microseconds."""
+class Span(click.ParamType):
+    """Milliseconds as people write them, handed on as a float: for the formulas.
+
+    `above_zero` refuses 0; `infinite` admits `inf`.
+    """
 
     name = "ms"
 
-    def __init__(self, above_zero: bool = False, optional: bool = False) -> None:
+    def __init__(self, above_zero: bool = False, infinite: bool = False) -> None:
         self.above_zero = above_zero
-        self.optional = optional
+        self.infinite = infinite
 
     def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Milliseconds, at most a day unless infinite."""
+        if self.infinite and str(value).lower() == "inf":
+            return inf
+        remedy = "give milliseconds, such as 50" + (", or inf" if self.infinite else "")
+        number = _number(value, lambda text: self.fail(text, param, ctx), remedy)
+        if number < 0 or (self.above_zero and from_ms(number) == 0):
+            bound = "more than 0" if self.above_zero else "0 or more"
+            self.fail(f"{value} ms must be {bound}; {remedy}", param, ctx)
+        if number > MOST_MS:
+            self.fail(f"{value} ms is over a day; {remedy}", param, ctx)
+        return number
+
+
+class Milliseconds(Span):
+    """Milliseconds as people write them, handed on as whole microseconds: for the core.
+
+    `optional` admits `none`.
+    """
+
+    def __init__(self, above_zero: bool = False, optional: bool = False) -> None:
+        super().__init__(above_zero)
+        self.optional = optional
+
+    def convert(  # type: ignore[override]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | None:
         """Whole microseconds; None for `none` where the option allows it."""
         if self.optional and str(value).lower() == "none":
             return None
-        remedy = "give milliseconds, such as 50" + (", or none" if self.optional else "")
-        number = _number(value, lambda text: self.fail(text, param, ctx), remedy)
-        if number < 0 or (self.above_zero and not from_ms(number)):
-            bound = "more than 0" if self.above_zero else "0 or more"
-            self.fail(f"{value} ms must be {bound}; {remedy}", param, ctx)
-        if number > MOST_MS:
-            self.fail(f"{value} ms is over a day; {remedy}", param, ctx)
-        return from_ms(number)
+        return from_ms(super().convert(value, param, ctx))
 
 
 class Count(click.ParamType):

