@@ -1,0 +1,133 @@
+"""The GPU function: `batchstring(inputs: list[str]) -> list[str]`.
+
+One to a hundred strings in, one output each, same order, a hundred milliseconds whatever the
+size. The size cannot matter, because all hundred seats are computed every time, empty ones too;
+for the same reason the bits of a row do not depend on its neighbours or its place. What is left
+of the hundred milliseconds is waited out, and the raw time is kept beside the padded one. If the
+computation takes longer than the contract, the answer comes late and is counted.
+
+An output is the text and the tag of its input, see `labkit.gpu.tag`. Of a prompt the model reads
+the last words that fit in twelve bytes, see `grammar.subject_of`; the tag covers all of it.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from functools import cache
+
+from labkit.gpu import calibrate
+from labkit.gpu.calibrate import CONTRACT_MS, Plan
+from labkit.gpu.decoder import SEATS, Decoder
+from labkit.gpu.pace import Clock, Sleep, Timings, wait_until
+from labkit.gpu.tag import stamp
+from labkit.gpu.tokens import FULL_STEPS
+
+EXTRA_STEPS = 8
+"""How many steps a straggler adds at a time."""
+
+
+class ContractError(ValueError):
+    """A call the contract does not allow: says what, the value, and the remedy."""
+
+
+def check(inputs: Sequence[object]) -> None:
+    """Refuse what the contract refuses: no input, too many inputs, anything but strings."""
+    if isinstance(inputs, str):
+        raise ContractError(f"inputs is the string {inputs[:20]!r}; put it in a list: [text]")
+    if not 1 <= len(inputs) <= SEATS:
+        raise ContractError(f"{len(inputs)} inputs: a batch is 1 to {SEATS} strings; split it")
+    for place, value in enumerate(inputs):
+        if not isinstance(value, str):
+            raise ContractError(
+                f"inputs[{place}] is {value!r:.40}, a {type(value).__name__}; make it a str"
+            )
+
+
+class BatchString:
+    """`batchstring` on one device, loaded once: call it with a list of strings.
+
+    `timings` tells raw from padded. `slow_down` above 1 makes a straggler: extra steps, with no
+    effect on the text, until that many times the contract has passed. Clock and sleep (seconds)
+    are handed in, so that the padding can be tested without waiting.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        plan: Plan,
+        clock: Clock = time.perf_counter,
+        sleep: Sleep = time.sleep,
+        contract_ms: float = CONTRACT_MS,
+    ) -> None:
+        self.decoder, self.plan, self.timings = decoder, plan, Timings(contract_ms)
+        self.slow_down = 1.0
+        self._clock, self._sleep = clock, sleep
+
+    def __call__(self, inputs: Sequence[str]) -> list[str]:
+        """One output for each input, in order, not before the contract's time."""
+        began = self._clock()
+        check(inputs)
+        outputs = self.compute(inputs)
+        contract = self.timings.contract_ms / 1000
+        while self.slow_down > 1 and self._clock() < began + self.slow_down * contract:
+            self.decoder.run(EXTRA_STEPS)
+        raw = self._clock() - began
+        wait_until(began + contract, self._clock, self._sleep)
+        self.timings.note(1000 * raw, 1000 * (self._clock() - began))
+        return outputs
+
+    def compute(self, inputs: Sequence[str]) -> list[str]:
+        """The outputs as soon as they are there: no check, no padding, no count."""
+        self.decoder.board(inputs)
+        self.decoder.run(self.plan.steps)
+        texts = self.decoder.lines(len(inputs), self.plan.new_bytes)
+        return [stamp(text, prompt) for text, prompt in zip(texts, inputs, strict=True)]
+
+
+def load(
+    device: str = "cpu", share: float = calibrate.ALONE, plan: Plan | None = None
+) -> BatchString:
+    """`batchstring` on a device, calibrated unless a plan is given (workers of a fleet share one).
+
+    `share` is this worker's part of the device's time. Calibration takes well under a second on
+    a CPU and a few seconds on CUDA.
+    """
+    if device.startswith("cuda"):
+        from labkit.gpu.cuda_plan import cuda_decoder
+
+        decoder, plan = cuda_decoder(device, share, plan)
+    else:
+        decoder = Decoder(device)
+        plan = plan or calibrate.plan(step_ms(decoder), share)
+    return BatchString(decoder, plan)
+
+
+def step_ms(decoder: Decoder, rounds: int = 3, steps: int = FULL_STEPS) -> float:
+    """The median time of one step over some rounds, after one to warm up; milliseconds."""
+    decoder.board([])
+    decoder.run(steps)
+    taken = []
+    for _ in range(rounds):
+        decoder.run(steps)
+        taken.append(decoder.run_ms / steps)
+    return statistics.median(taken)
+
+
+@cache
+def default() -> BatchString:
+    """The function loaded once a process: on `LABKIT_DEVICE`, or else on the CPU.
+
+    The CPU is the default so that a notebook kernel never holds a CUDA context, which one failed
+    kernel would poison; worker processes load the card they are given.
+    """
+    return load(os.environ.get("LABKIT_DEVICE", "cpu"))
+
+
+def batchstring(inputs: list[str]) -> list[str]:
+    """One output a string, same order, about 100 ms for 1 to 100 strings.
+
+    Raises ContractError for 0 or more than 100 inputs and for anything that is no string.
+    """
+    check(inputs)
+    return default()(inputs)

@@ -1,0 +1,138 @@
+"""How much work fits into a hundred milliseconds: arithmetic, told every measurement.
+
+    steps = floor(share * 95 ms / step)
+
+The 5 ms kept back are the way in and out: seats to fill, text to read. `share` is the part of the
+device's time that this worker may use. Standard library only; nothing here reads a clock.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import floor
+from pathlib import Path
+
+from labkit.gpu.tokens import FULL_STEPS, LINE_BYTES, WINDOW
+
+CONTRACT_MS = 100.0
+USABLE_MS = 95.0
+ALONE = 1.0
+CROWD = 0.68
+"""The part of a card that several processes on it may plan to use together: 0.085 for each of
+eight. The rest pays for switching between them."""
+
+LONGEST_STEP_MS = 0.4
+"""A ballast whose step is longer makes a batch of few, coarse steps."""
+
+RUNGS = (8, 16, 24, 32, 40, LINE_BYTES)
+"""Lengths of an answer in bytes. A few fixed lengths, so that two workers whose steps differ a
+little still write the same text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A ballast as measured: `step_ms` is one step with it, `bytes` what it occupies."""
+
+    name: str
+    bytes: int
+    step_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one batch runs: `steps` of `step_ms`, of which `new_bytes` write text.
+
+    `ballast` is a preset's name, or None. Workers of one fleet are given one plan, so that a
+    batch retried elsewhere has the same answer.
+    """
+
+    steps: int
+    new_bytes: int
+    step_ms: float
+    share: float = ALONE
+    ballast: str | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the steps fit the share; if not, the device is too slow and answers late."""
+        return self.steps * self.step_ms <= self.share * USABLE_MS + 1e-9
+
+
+def share_of(workers: int) -> float:
+    """The time budget of each of several workers on one device."""
+    return ALONE if workers == 1 else CROWD / workers
+
+
+def steps_in(step_ms: float, share: float = ALONE) -> int:
+    """Whole steps that fit the share of the usable time."""
+    return floor(share * USABLE_MS / step_ms + 1e-9)
+
+
+def plan(
+    step_ms: float, share: float = ALONE, ballast: str | None = None, fill: bool = False
+) -> Plan:
+    """The longest answer that fits; with `fill`, further steps until the time is used.
+
+    A device too slow even for the shortest answer gets that one, and `fits` is False.
+    """
+    fitting = steps_in(step_ms, share)
+    rungs = [rung for rung in RUNGS if WINDOW + rung <= fitting]
+    new_bytes = rungs[-1] if rungs else RUNGS[0]
+    steps = max(fitting, WINDOW + new_bytes) if fill else WINDOW + new_bytes
+    return Plan(steps, new_bytes, step_ms, share, ballast)
+
+
+def may_carry(size: int, free_bytes: int) -> bool:
+    """Whether a ballast of this size takes at most a quarter of the free memory."""
+    return 4 * size <= free_bytes
+
+
+def choose(
+    core_step_ms: float, candidates: Sequence[Candidate], free_bytes: int, share: float = ALONE
+) -> Plan:
+    """The plan with the largest ballast that fits memory and time and still leaves a whole line."""
+    for heavy in sorted(candidates, key=lambda candidate: -candidate.bytes):
+        if (
+            may_carry(heavy.bytes, free_bytes)
+            and heavy.step_ms < LONGEST_STEP_MS
+            and steps_in(heavy.step_ms, share) >= FULL_STEPS
+        ):
+            return plan(heavy.step_ms, share, heavy.name, fill=True)
+    return plan(core_step_ms, share, fill=True)
+
+
+def corrected(old: Plan, raw_ms: float, alone_ms: float) -> Plan:
+    """The plan after a look at a batch while all workers are busy.
+
+    `raw_ms` is such a batch, `alone_ms` the same batch measured alone. Unchanged while the busy
+    batch fits the contract; otherwise the step is as much longer as the batch was.
+    """
+    if raw_ms <= USABLE_MS:
+        return old
+    slower = old.step_ms * max(raw_ms / alone_ms, 1.0)
+    filled = old.steps > WINDOW + old.new_bytes
+    again = plan(slower, ALONE, old.ballast, filled)
+    return replace(again, share=old.share)
+
+
+def remembered(path: Path, key: str) -> Plan | None:
+    """The plan stored under a key; None when there is none or the file cannot be read."""
+    try:
+        return Plan(**json.loads(path.read_text())[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def remember(path: Path, key: str, found: Plan) -> None:
+    """Store a plan beside those of other devices; a place that cannot be written is no error."""
+    try:
+        stored = json.loads(path.read_text())
+    except (OSError, ValueError):
+        stored = {}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".part")
+        draft.write_text(json.dumps({**stored, key: asdict(found)}, indent=1))
+        draft.replace(path)
+    except OSError:
+        return
