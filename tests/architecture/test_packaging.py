@@ -88,7 +88,7 @@ def test_everything_the_package_imports_is_declared():
     known = {IMPORT_NAMES.get(r.name, r.name.replace("-", "_")).lower() for r in DECLARED}
     # These come with a declared package, which is made of them.
     known |= {"ipython", "jupyter_client", "jupyter_server", "nbclient", "nbconvert", "nbformat"}
-    known |= {"cycler", "pil"}
+    known |= {"cycler", "pil", "psutil"}
     known |= {"labkit", "traitlets"} | set(sys.stdlib_module_names)
     strangers = {
         path.relative_to(ROOT).as_posix(): unknown
