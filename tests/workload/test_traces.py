@@ -302,6 +302,15 @@ def test_a_line_of_many_megabytes_is_skipped_and_the_next_one_read() -> None:
     assert skipped == [Skip(3, "longer than 1,048,576 characters")]
 
 
+def test_a_row_is_held_against_the_latest_kept_and_ties_stay() -> None:
+    kept, skipped = read(azure(*[b"2023-11-16 18:00:0%d,7,7" % second for second in (5, 3, 5, 4)]))
+    assert [row.at for row in kept] == [0, 5_000_000, 5_000_000, 9_000_000]
+    assert skipped == [
+        Skip(4, "2.000000 s earlier than line 3: out of order"),
+        Skip(6, "1.000000 s earlier than line 5: out of order"),
+    ]
+
+
 def test_time_starts_at_the_first_usable_row() -> None:
     kept, skipped = read(azure().replace(b",1,1", b",x,1"))
     assert [row.at for row in kept] == [0]
