@@ -54,7 +54,8 @@ class Dock(anywidget.AnyWidget):
         at: int | None = None,
         theme: Theme = "light",
     ) -> None:
-        segments = shown if _is_segments(shown) else dock_segments(shown)
+        given = isinstance(shown, dict) and "docks" in shown
+        segments: Segments = shown if given else dock_segments(shown)  # type: ignore[assignment]
         super().__init__(segments=segments)
         self.at = telling_instant(segments) if at is None else at
         self.theme = theme
@@ -122,7 +123,3 @@ class LoadDock(Dock):
         with self.hold_sync():
             self.due_at = OPEN if due_at == NEVER else due_at
             self.segments = dock_segments(self.trace, pace=S)
-
-
-def _is_segments(shown: object) -> bool:
-    return isinstance(shown, dict) and "docks" in shown and "horizon" in shown

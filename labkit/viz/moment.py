@@ -94,5 +94,6 @@ def _shows(segments: Segments, at: int) -> float:
     total = 0.0
     for dock in segments["docks"]:
         now = moment(segments, dock, at)
-        total += 4 * len(now.aboard) / dock["max_batch"] + min(len(now.out), 2) + bool(now.bank)
+        total += 4 * len(now.aboard) / dock["max_batch"] + bool(now.bank)
+        total += min(len(now.out), 2) + 3 * bool(now.aboard and now.out)
     return total

@@ -1,0 +1,44 @@
+"""What a notebook's first cell calls, and how it shows a picture."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from labkit import __version__
+from labkit.core.trace import Trace
+from labkit.viz.dock import Dock
+from labkit.viz.picture import Picture
+from labkit.viz.segments import Segments
+from labkit.viz.style import use_style
+
+
+def start(number: str) -> None:
+    """Set the style and say in one line what this machine answers with; works alone."""
+    if not (len(number) == 2 and number.isdecimal()):
+        raise ValueError(f"start({number!r}): give the notebook's two digits, such as start('01')")
+    use_style()
+    print(f"notebook {number} · labkit {__version__} · {device_line()}")
+
+
+def device_line() -> str:
+    """What would serve a live request here, found without importing torch."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    has_torch = find_spec("torch") is not None
+    if has_torch and (Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi")):
+        return "an NVIDIA GPU and torch"
+    if has_torch:
+        return f"torch on {cores} CPU cores, no GPU"
+    return f"timer workers on {cores} CPU cores, no torch"
+
+
+def dock(shown: Trace | Mapping[str, Trace] | Segments, at: int | None = None) -> Dock:
+    """A dock to play; where widgets do not run, the same dock stands still at `at`."""
+    return Dock(shown, at=at)
+
+
+def still(shown: Any, at: int | None = None) -> Picture:
+    """The static twin of a dock (or of what one would show), to stand beside or instead of it."""
+    return (shown if isinstance(shown, Dock) else Dock(shown)).picture(at)

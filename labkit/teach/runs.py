@@ -1,0 +1,83 @@
+"""Run a notebook with other parameters: strict about names and types, with a report to hand on."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+Value = bool | int | float | str
+
+
+class ParameterError(ValueError):
+    """A parameter the notebook does not have, or a value of another type."""
+
+
+def parameters(nb: NotebookNode) -> dict[str, Value]:
+    """The names and defaults in the cell tagged `parameters`; only literals count."""
+    found: dict[str, Value] = {}
+    for cell in nb.cells:
+        if "parameters" not in cell.metadata.get("tags", []):
+            continue
+        for node in ast.parse(cell.source).body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                name = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                if isinstance(name, ast.Name) and (value := _literal(node.value)) is not None:
+                    found[name.id] = value
+    return found
+
+
+def _literal(node: ast.expr) -> Value | None:
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        return None
+    return value if isinstance(value, bool | int | float | str) else None
+
+
+def chosen(given: tuple[str, ...], defaults: dict[str, Value]) -> dict[str, Value]:
+    """`key=value` texts as values of the defaults' types; refuses every other name and type."""
+    values = {}
+    for text in given:
+        name, equals, word = text.partition("=")
+        if not equals:
+            raise ParameterError(f"{text!r} has no '=': write -p name=value")
+        if name not in defaults:
+            known = ", ".join(f"{key}={value!r}" for key, value in defaults.items()) or "none"
+            raise ParameterError(f"no parameter {name!r}; this notebook has: {known}")
+        values[name] = _as(type(defaults[name]), name, word)
+    return values
+
+
+def _as(kind: type, name: str, word: str) -> Value:
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[word.lower()]
+        if kind is str:
+            return word
+        value: Value = kind(word)
+    except (KeyError, ValueError):
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise ParameterError(f"{name}={word!r}: {name} is {wanted}") from None
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ParameterError(f"{name}={word!r}: {name} must be finite")
+    return value
+
+
+def run(path: Path, values: dict[str, Value], out: Path, cwd: Path) -> tuple[Path, Path]:
+    """Execute the notebook with these values; returns the notebook and its HTML report."""
+    import papermill
+    from nbconvert import HTMLExporter
+
+    out.mkdir(parents=True, exist_ok=True)
+    result = out / path.name
+    papermill.execute_notebook(
+        path, result, parameters=values, kernel_name="python3", cwd=str(cwd), progress_bar=False
+    )
+    nb: Any = nbformat.read(result, as_version=4)
+    nb.metadata.pop("widgets", None)
+    body, _ = HTMLExporter(embed_images=True).from_notebook_node(nb)
+    report = result.with_suffix(".html")
+    report.write_text(body, encoding="utf-8")
+    return result, report
