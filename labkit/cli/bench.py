@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from labkit.cli.bench_live import live
 from labkit.cli.common import Problem, Row, emit, explained, json_option
 from labkit.cli.params import Count, Rate
 
@@ -14,6 +15,9 @@ from labkit.cli.params import Count, Rate
 @click.group()
 def bench() -> None:
     """Measure against peers in the same run; what counts is the ratio."""
+
+
+bench.add_command(live)
 
 
 def contest(name: str) -> Callable[..., dict[str, Any]]:
