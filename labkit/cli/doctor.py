@@ -18,11 +18,13 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     """
     found = examine()
     emit(found.report, as_json, lambda: _rows(found))
+    if not as_json:
+        _say_what_to_mend(found)
     ctx.exit(1 if found.broken else 0)
 
 
 def _rows(found: Findings) -> list[Row]:
-    """The same for people: one line a subject, then what to mend."""
+    """The same for people, one line a subject."""
     report = found.report
     rows: list[Row] = [("labkit", report["labkit"], f"Python {report['python']}")]
     if "cores" in report:
@@ -39,11 +41,15 @@ def _rows(found: Findings) -> list[Row]:
     rows.append(("home", "yes" if report.get("home_writable") else "no", report.get("home", "")))
     kinds = [kind for kind, works in report.get("workers", {}).items() if works]
     rows.append(("live workers", str(len(kinds)), ", ".join(kinds)))
+    return rows
+
+
+def _say_what_to_mend(found: Findings) -> None:
+    """The remedies and the verdict, as whole lines that can be copied."""
     for title, problems in (("BROKEN", found.broken), ("advice", found.advice)):
         for problem in problems:
-            rows += [("", "", ""), (title, "", problem["what"]), ("", "do", problem["remedy"])]
-    verdict = "the lab cannot run here yet" if found.broken else "the lab runs here"
-    return [*rows, ("", "", ""), ("verdict", "no" if found.broken else "yes", verdict)]
+            click.echo(f"\n{title}: {problem['what']}\n  {problem['remedy']}")
+    click.echo("\nThe lab cannot run here yet." if found.broken else "\nThe lab runs here.")
 
 
 def _torch_rows(torch: dict[str, Any] | None) -> list[Row]:

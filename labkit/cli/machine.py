@@ -141,7 +141,13 @@ def _look_at_torch(found: Findings) -> None:
     found.report["torch"] = facts
     if found.report["packages"]["torch"] is None:
         return
-    torch = importlib.import_module("torch")
+    try:
+        torch = importlib.import_module("torch")
+    except Exception as error:
+        version = found.report["packages"]["torch"]
+        again = _pip("--force-reinstall", f"torch=={version.partition('+')[0]}")
+        _advise(found, f"torch {version} is installed and cannot be imported: {error}", again)
+        return
     facts |= {"version": str(torch.__version__), "cuda_build": torch.version.cuda}
     facts["gpus"] = _gpus(torch) if torch.cuda.is_available() else []
     if card and not facts["gpus"]:
