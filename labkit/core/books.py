@@ -105,16 +105,26 @@ class Books:
         self._arrived += arrived
         self._trips.append((departed_at, now, len(arrived)))
 
+    def _tallies(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """How often each wait and each latency occurred."""
+        waits = Counter(self._since_arrival(0))
+        times = {back - departed for departed, back, _ in self._trips}
+        if len(times) == 1:
+            time = times.pop()
+            return waits, {wait + time: count for wait, count in waits.items()}
+        return waits, Counter(self._since_arrival(1))
+
     def report(self, gpus: int, horizon: int, wall_s: float) -> dict[str, Any]:
         """The stable keys of `labkit sim --json` and `labkit live --json`.
 
         `gpus` times `horizon` (microseconds) is the GPU time there was.
         """
+        waits, latencies = self._tallies()
         return {
             "requests": self.outcomes.total(),
             **{outcome.value: self.outcomes[outcome] for outcome in Outcome},
-            "latency_ms": summary(self._since_arrival(1)),
-            "wait_ms": summary(self._since_arrival(0)),
+            "latency_ms": summary_of(latencies),
+            "wait_ms": summary_of(waits),
             "mean_batch": round(self.aboard / self.batches, 4) if self.batches else None,
             "batches": self.batches,
             "utilization": round(self.busy / (gpus * horizon), 6) if gpus * horizon else None,
