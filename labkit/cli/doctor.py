@@ -27,21 +27,27 @@ def _rows(found: Findings) -> list[Row]:
     """The same for people, one line a subject."""
     report = found.report
     rows: list[Row] = [("labkit", report["labkit"], f"Python {report['python']}")]
-    if "cores" in report:
-        free = report["memory_free_gib"]
-        memory = "memory unknown" if free is None else f"{free:.1f} GiB of memory free"
-        rows.append(("cores", str(report["cores"]), memory))
     versions = report.get("packages", {})
     present = [name for name in WELCOME if versions.get(name)]
     rows.append(("packages", str(len(present)), ", ".join(present) or "only the base"))
-    rows += _torch_rows(report.get("torch"))
-    rows.append(
-        ("browser", "yes" if report.get("chromium") else "no", report.get("chromium") or "")
-    )
-    rows.append(("home", "yes" if report.get("home_writable") else "no", report.get("home", "")))
-    kinds = [kind for kind, works in report.get("workers", {}).items() if works]
-    rows.append(("live workers", str(len(kinds)), ", ".join(kinds)))
+    if "cores" in report:
+        memory = f"{report['memory_free_gib']:.1f} GiB of memory free"
+        rows += [("cores", str(report["cores"]), memory), _torch_row(report["torch"])]
+        for number, card in enumerate(report["cards"]):
+            room = f"{card['free_gib']} of {card['memory_gib']} GiB free"
+            rows.append((f"card {number}", _said(report["workers"]["cuda"]), card["name"]))
+            rows.append(("", "", f"{room}, driver {card['driver']}"))
+        kinds = [kind for kind, works in report["workers"].items() if works]
+        rows.append(("live workers", str(len(kinds)), ", ".join(kinds)))
+        rows.append(("a live run starts", "", report["fleet"]["banner"]))
+    browser = report.get("chromium")
+    rows.append(("browser", _said(browser), browser or "no Chromium"))
+    rows.append(("home", _said(report.get("home_writable")), report.get("home", "")))
     return rows
+
+
+def _said(there: object) -> str:
+    return "yes" if there else "no"
 
 
 def _say_what_to_mend(found: Findings) -> None:
@@ -52,12 +58,9 @@ def _say_what_to_mend(found: Findings) -> None:
     click.echo("\nThe lab cannot run here yet." if found.broken else "\nThe lab runs here.")
 
 
-def _torch_rows(torch: dict[str, Any] | None) -> list[Row]:
-    """The torch build, and a line for every GPU."""
-    if not torch or torch["version"] is None:
-        return [("torch", "no", "timer workers hold the contract by the clock")]
+def _torch_row(torch: dict[str, Any]) -> Row:
+    """The torch build."""
+    if torch["version"] is None:
+        return ("torch", "no", "timer workers hold the contract by the clock")
     build = "CPU only" if torch["cuda_build"] is None else f"CUDA {torch['cuda_build']}"
-    rows: list[Row] = [("torch", "yes", f"{torch['version']}, {build}")]
-    for index, gpu in enumerate(torch["gpus"]):
-        rows.append((f"GPU {index}", "yes", f"{gpu['name']}, {gpu['memory_gib']} GiB"))
-    return rows
+    return ("torch", _said(torch["works"]), f"{torch['version']}, {build}")

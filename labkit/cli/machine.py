@@ -7,17 +7,17 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from labkit import __version__
+from labkit.gpu import device
 from labkit.paths import home_dir
 
 NEEDED = ("click", "platformdirs", "rich", "simpy")
 WELCOME = {
-    "torch": "real models on the CPU or a GPU",
     "jupyterlab": "the notebooks",
     "ipywidgets": "sliders in the notebooks",
     "anywidget": "moving pictures in the notebooks",
@@ -48,7 +48,6 @@ def examine() -> Findings:
         _look_at_torch,
         _look_at_browser,
         _look_at_home,
-        _look_at_workers,
     )
     for look in looks:
         try:
@@ -102,83 +101,57 @@ def _look_at_packages(found: Findings) -> None:
             _advise(found, f"{name} is not installed: {use}", _pip(name))
 
 
-def _cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _free_memory() -> int | None:
-    """Bytes that can be had without swapping; None where the system does not say."""
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
 def _look_at_machine(found: Findings) -> None:
-    memory = _free_memory()
-    free = None if memory is None else round(memory / GIB, 2)
-    found.report |= {"cores": _cores(), "memory_free_gib": free}
-    if free is not None and free < 2:
+    facts = device.look()
+    free = round(facts.free_ram / GIB, 2)
+    cards = [
+        {
+            "name": card.name,
+            "memory_gib": round(card.memory / GIB, 1),
+            "free_gib": round(card.free / GIB, 1),
+            "driver": card.driver,
+        }
+        for card in facts.cards
+    ]
+    found.report |= {
+        "cores": facts.cores,
+        "memory_free_gib": free,
+        "torch": {"version": facts.torch, "cuda_build": facts.torch_cuda, "works": False},
+        "cards": cards,
+        "workers": {"timer": True, "cpu": False, "cuda": False},
+        "fleet": _fleet(facts),
+    }
+    if free < 2:
         _advise(found, f"only {free} GiB of memory are free", "close programs, or use fewer GPUs")
+    for what, line in device.fixes(facts):
+        _advise(found, what, line)
 
 
-def _nvidia_card() -> bool:
-    """Whether an NVIDIA driver says there is a card, torch or not."""
-    return any(map(os.path.exists, ("/proc/driver/nvidia/version", "/dev/nvidia0"))) or (
-        shutil.which("nvidia-smi") is not None
-    )
+def _fleet(facts: device.Facts) -> dict[str, Any]:
+    """What a live run starts on such a machine."""
+    fleet = device.plan_workers(facts=facts)
+    return {"banner": fleet.banner, "notes": list(fleet.notes)}
 
 
 def _look_at_torch(found: Findings) -> None:
-    card = _nvidia_card()
-    facts: dict[str, Any] = {"version": None, "cuda_build": None, "gpus": [], "nvidia_card": card}
-    found.report["torch"] = facts
-    if found.report["packages"]["torch"] is None:
+    """Import it, here and nowhere else: only that shows whether it works."""
+    facts = found.report.get("torch")
+    if facts is None or facts["version"] is None:
         return
     try:
         torch = importlib.import_module("torch")
+        usable = bool(torch.cuda.is_available())
     except Exception as error:
-        version = found.report["packages"]["torch"]
-        again = _pip("--force-reinstall", f"torch=={version.partition('+')[0]}")
-        _advise(found, f"torch {version} is installed and cannot be imported: {error}", again)
+        again = _pip("--force-reinstall", f"torch=={facts['version'].partition('+')[0]}")
+        what = f"torch {facts['version']} is installed and cannot be imported: {error}"
+        _advise(found, what, again)
+        found.report["fleet"] = _fleet(replace(device.look(), torch=None, torch_cuda=None))
         return
-    facts |= {"version": str(torch.__version__), "cuda_build": torch.version.cuda}
-    facts["gpus"] = _gpus(torch) if torch.cuda.is_available() else []
-    if card and not facts["gpus"]:
-        _advise(found, *_why_no_gpu(facts))
-
-
-def _gpus(torch: Any) -> list[dict[str, Any]]:
-    """What CUDA says of each device."""
-    devices = []
-    for index in range(torch.cuda.device_count()):
-        seen = torch.cuda.get_device_properties(index)
-        capability = f"{seen.major}.{seen.minor}"
-        memory = round(seen.total_memory / GIB, 1)
-        devices.append({"name": seen.name, "memory_gib": memory, "capability": capability})
-    return devices
-
-
-def _why_no_gpu(facts: dict[str, Any]) -> tuple[str, str]:
-    """What is wrong when there is a card that torch cannot use, and the exact line."""
-    version = facts["version"]
-    if facts["cuda_build"] is None and getattr(sys, "platform", "") == "win32":
-        wheel = "https://download.pytorch.org/whl/cu128"
-        line = _pip(
-            "--force-reinstall", f"torch=={version.partition('+')[0]}", "--index-url", wheel
-        )
-        return f"torch {version} is a CPU-only build beside an NVIDIA card", line
-    if facts["cuda_build"] is None:
-        line = _pip("--force-reinstall", f"torch=={version.partition('+')[0]}")
-        return f"torch {version} is a CPU-only build beside an NVIDIA card", line
-    what = f"torch {version} (CUDA {facts['cuda_build']}) finds no usable GPU"
-    return what, "run nvidia-smi: update the driver, or unset CUDA_VISIBLE_DEVICES"
+    facts["works"] = True
+    found.report["workers"] |= {"cpu": True, "cuda": usable}
+    if found.report["cards"] and facts["cuda_build"] is not None and not usable:
+        what = f"torch {facts['version']} (CUDA {facts['cuda_build']}) cannot use the card"
+        _advise(found, what, "update the NVIDIA driver, or install a torch for an older CUDA")
 
 
 def _browser() -> str | None:
@@ -213,12 +186,3 @@ def _writable(home: Path) -> bool:
             return True
     except OSError:
         return False
-
-
-def _look_at_workers(found: Findings) -> None:
-    torch = found.report["torch"]
-    found.report["workers"] = {
-        "timer": True,
-        "cpu": torch["version"] is not None,
-        "cuda": bool(torch["gpus"]),
-    }
