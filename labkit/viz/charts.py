@@ -26,7 +26,7 @@ def curves(
     marks: Sequence[str] = (),
     theme: Theme = "light",
 ) -> Picture:
-    """One chart of named (xs, ys); `says` is its point in a sentence, and its text for who cannot see.
+    """One chart of named (xs, ys); `says` is its point in a sentence, and its alternative text.
 
     `marks`: names of series shown as marks without a line. `budget` draws the 500 ms objective
     (y in milliseconds). A y of None leaves a gap.
