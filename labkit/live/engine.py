@@ -69,7 +69,7 @@ class Engine:
             scheduler,
             self.fleet,
             lambda gpu: models[gpu % len(models)],
-            settings.batch_time,
+            settings,
         )
         shell.watchers.append(self._watch)
         return shell

@@ -19,13 +19,14 @@ from labkit.core.messages import (
     Result,
     Stop,
 )
+from labkit.core.settings import Settings
 from labkit.core.units import MS, NEVER, S
 from labkit.live.fleet import Fleet
 
 STALL = 20 * MS
 """A timer that fires later than this tells of a stall in this process, or of a busy machine."""
 
-GRACE_S = 0.005
+GRACE_S = 0.02
 
 Sink = Callable[[int, Output | End], None]
 """Is told once, on the loop's thread, how a request ended: `sink(request_id, output or end)`.
@@ -41,7 +42,7 @@ class Shell:
     """Drives a scheduler on an event loop; instants are microseconds since it was made.
 
     Implements `labkit.live.fleet.Listener`. `version_of(gpu)` names the model that a GPU serves.
-    `violations` counts batches whose computing alone took longer than `batch_time`; `unclaimed`
+    `violations` counts batches that took longer to compute than the settings allow; `unclaimed`
     counts outcomes of requests that had one already, and is 0 unless the core is broken.
     """
 
@@ -51,13 +52,14 @@ class Shell:
         scheduler: Scheduler,
         fleet: Fleet,
         version_of: Callable[[int], str],
-        batch_time: int = NEVER,
+        settings: Settings | None = None,
     ) -> None:
         self.loop = loop
         self.scheduler = scheduler
         self.fleet = fleet
         self.version_of = version_of
-        self.batch_time = batch_time
+        self.batch_time = NEVER if settings is None else settings.batch_time
+        self.overdue_after = (settings and settings.overdue_after) or NEVER
         self.open: dict[int, Sink] = {}
         self.on_gpu: dict[int, Depart] = {}
         self.departed_at: dict[int, int] = {}
@@ -71,7 +73,6 @@ class Shell:
         self._now = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = NEVER
-        self._excused = False
 
     def clock(self) -> int:
         """Now; from any thread."""
@@ -151,10 +152,10 @@ class Shell:
         """After every verb: obey, do what is due, arm the timer."""
         if commands:
             self._obey(commands, now)
-        if self.scheduler.due_at <= now and now - self._armed_for <= STALL:
+        if self.scheduler.due_at <= now and not self._held_up(now):
             self._obey(self.scheduler.advance(now), now)
         due_at = self.scheduler.due_at
-        if due_at < self._armed_for and not self._excused:
+        if due_at < self._armed_for:
             self._arm(due_at)
 
     def _obey(self, commands: Sequence[Command], now: int) -> None:
@@ -215,15 +216,24 @@ class Shell:
         self._timer = self.loop.call_later(max(due_at - self.time(), 0) / S, self._fire)
 
     def _fire(self) -> None:
-        if self.time() - self._armed_for > STALL and not self._excused:
-            # This process itself was held up, which says nothing about the GPUs: results that
-            # came meanwhile are heard first (until then `_settle` lets nothing fall due), so that
-            # no batch counts as overdue for it.
-            self._excused = True
-            self._timer = self.loop.call_later(GRACE_S, self._fire)
-            return
-        self._excused = False
+        if self._held_up(self.time()):
+            self._timer = self.loop.call_later(GRACE_S, self._ring)
+        else:
+            self._ring()
+
+    def _ring(self) -> None:
         # A loop may wake a hair too soon; the scheduler is told the instant it asked for.
         self._now = now = max(self._armed_for, self.time())
         self._timer, self._armed_for = None, NEVER
         self._settle((), now)
+
+    def _held_up(self, now: int) -> bool:
+        """Whether this very process was held up while a batch became overdue.
+
+        That says nothing about the GPUs: results that came meanwhile are heard first, for as long
+        as `GRACE_S`, and only then does anything fall due.
+        """
+        if now - self._armed_for <= STALL:
+            return False
+        deadline = now - self.overdue_after
+        return any(self.departed_at[gpu] <= deadline for gpu in self.on_gpu)

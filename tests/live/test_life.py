@@ -61,13 +61,15 @@ def test_it_can_be_made_and_stopped_again_and_again() -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_prompts_larger_than_the_pipe_hold_up_nobody() -> None:
-    with Live(gpus=1, prompt_cap=1_000_000) as live:
-        live.hang(0, 0.2)
-        large = [live.submit("x" * 100_000 + str(i)) for i in range(20)]
-        assert live.snapshot()["gpus"][0]["restarts"] == 0
-        assert all(carries(r.result(5), "x" * 100_000 + str(i)) for i, r in enumerate(large))
-        assert carries(live.submit("small").result(5), "small")
+def test_prompts_larger_than_the_pipe_do_not_hold_the_engine_up() -> None:
+    with Live(gpus=2, prompt_cap=1_000_000) as live:
+        live.hang(0, 8.0)
+        began = time.monotonic()
+        replies = [live.submit("x" * 100_000 + str(i)) for i in range(100)]
+        assert all(carries(r.result(20), "x" * 100_000 + str(i)) for i, r in enumerate(replies))
+        # Had the engine waited for the hung GPU to read, nobody had noticed for 8 seconds.
+        assert time.monotonic() - began < 6.0
+        assert live.snapshot()["gpus"][0]["restarts"] == 1
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -167,18 +169,21 @@ def test_workers_can_be_spawned_where_there_is_no_fork(until) -> None:
 # -- the end of the process that owns it ------------------------------------------------------
 
 
-def script(body: str) -> subprocess.Popen[str]:
+def script(body: str, launcher: str = "None") -> subprocess.Popen[str]:
     """A Python process of its own, which has started an engine and printed the pids of its GPUs."""
-    begin = """
-        import sys, time
+    begin = f"""
+        import os, signal, sys, time
         from labkit.live import Live
-        live = Live(gpus=3).start()
+        from labkit.live.launch import Spawner
+        from labkit.live.workers import ProcessFleet
+        live = Live(workers=ProcessFleet(["timer"] * 3, launcher={launcher})).start()
         print(*[gpu["pid"] for gpu in live.snapshot()["gpus"]], flush=True)
     """
     code = textwrap.dedent(begin) + textwrap.dedent(body)
     return subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=ROOT,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -201,13 +206,15 @@ def test_a_killed_parent_leaves_no_orphan(until) -> None:
     workers = printed_pids(parent)
     nursery = psutil.Process(parent.pid).children()
     parent.kill()
-    parent.communicate()
+    parent.wait()
     until(lambda: gone([*workers, *(process.pid for process in nursery)]))
+    parent.communicate()
     assert len(workers) == 3
 
 
 @POSIX
-def test_an_interrupt_at_the_terminal_ends_everything_quietly() -> None:
+@pytest.mark.parametrize("launcher", ["None", "Spawner()"])
+def test_an_interrupt_at_the_terminal_ends_everything_quietly(launcher) -> None:
     parent = script(
         """
         try:
@@ -215,7 +222,8 @@ def test_an_interrupt_at_the_terminal_ends_everything_quietly() -> None:
                 live.ask(f"p{i}" for i in range(1_000_000))
         except KeyboardInterrupt:
             print("interrupted")
-        """
+        """,
+        launcher,
     )
     workers = printed_pids(parent)
     time.sleep(0.3)
@@ -223,6 +231,35 @@ def test_an_interrupt_at_the_terminal_ends_everything_quietly() -> None:
     out, err = parent.communicate(timeout=20)
     assert (out, err, parent.returncode) == ("interrupted\n", "", 0)
     assert gone(workers)
+
+
+@POSIX
+def test_a_process_that_was_stopped_for_a_while_blames_no_gpu_for_it() -> None:
+    parent = script(
+        """
+        for _ in range(5):
+            replies = [live.submit(f"p{i}") for i in range(10)]
+            while not live.snapshot()["in_flight"]:
+                time.sleep(0.001)
+            print("aboard", flush=True)
+            sys.stdin.readline()
+            [reply.result() for reply in replies]
+        print([gpu["restarts"] for gpu in live.snapshot()["gpus"]], flush=True)
+        """
+    )
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    printed_pids(parent)
+    for _ in range(5):
+        assert parent.stdout.readline() == "aboard\n"
+        os.kill(parent.pid, signal.SIGSTOP)
+        # The batch is back after 100 ms and overdue after 250, but nobody listens.
+        time.sleep(0.4)
+        os.kill(parent.pid, signal.SIGCONT)
+        parent.stdin.write("\n")
+        parent.stdin.flush()
+    out, err = parent.communicate(timeout=20)
+    assert (out, err) == ("[0, 0, 0]\n", "")
 
 
 def test_a_script_that_forgets_to_stop_ends_all_the_same() -> None:

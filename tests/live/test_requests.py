@@ -221,13 +221,3 @@ def test_the_ring_keeps_the_last_verb_calls() -> None:
     assert trace is not None
     assert len(trace.steps) == 5
     assert "finish" in {step.verb for step in trace.steps}
-
-
-def test_a_stall_of_the_engine_itself_costs_no_gpu(until) -> None:
-    with fake() as live:
-        replies = [live.submit(f"p{i}") for i in range(10)]
-        until(lambda: live.snapshot()["in_flight"] == 10)
-        # The batch is back after 100 ms and overdue after 250; nobody listens until 400.
-        live._engine.call(time.sleep, 0.4)
-        assert all(carries(reply.result(5), f"p{i}") for i, reply in enumerate(replies))
-        assert [gpu["restarts"] for gpu in live.snapshot()["gpus"]] == [0, 0]
