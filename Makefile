@@ -28,7 +28,7 @@ format: setup ## let ruff mend what it can
 	@$(PY) -m ruff format
 
 notebooks: setup ## build the notebooks from notebooks/src, execute them and keep their outputs
-	@$(PY) tools/notebooks.py
+	@$(PY) -m labkit notebooks build
 
 architecture: setup ## write the code map of ARCHITECTURE.md from the docstrings
 	@$(PY) tools/architecture.py

@@ -20,6 +20,7 @@ PINS = ROOT / "requirements.txt"
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
 NEEDED = (
     "anywidget",
+    "cloudpickle",
     "click",
     "hypothesis",
     "ipywidgets",
@@ -29,6 +30,7 @@ NEEDED = (
     "platformdirs",
     "rich",
     "simpy",
+    "yaml",
 )
 """What the notebooks import; the base and the `lab` extra of pyproject.toml."""
 

@@ -1,4 +1,4 @@
-"""Write the code map of ARCHITECTURE.md from the docstrings: `make architecture`."""
+"""Write the code maps from the docstrings, in ARCHITECTURE.md and docs/: `make architecture`."""
 
 import ast
 import sys
@@ -6,9 +6,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "ARCHITECTURE.md"
+WHOLE = ROOT / "docs" / "code-map.md"
 BEGIN = "<!-- code map: written by `make architecture` -->"
 END = "<!-- end of the code map -->"
 ORDER = ("core", "theory", "workload", "sim", "gpu", "live", "viz", "teach", "cli")
+READ_FIRST = ("core", "sim", "live")
+"""The packages whose modules ARCHITECTURE.md lists: the rulebook and its two clocks."""
 
 
 def first_sentence(path: Path) -> str:
@@ -18,42 +21,49 @@ def first_sentence(path: Path) -> str:
     return paragraph.split(". ")[0].removesuffix(".")
 
 
-def code_map() -> list[str]:
-    """One line a module, packages in the order in which they build on each other."""
+def code_map(packages: tuple[str, ...] | None = None) -> list[str]:
+    """One line a module, packages in the order in which they build on each other.
+
+    Every package has its line; the modules of only these have theirs (None for all).
+    """
     package = ROOT / "labkit"
-    lines = [_line(path, package) for path in sorted(package.glob("*.py")) if path.stem[0] != "_"]
+    lines = [_line(path) for path in sorted(package.glob("*.py")) if path.stem[0] != "_"]
     folders = {path.parent for path in package.rglob("__init__.py")} - {package}
-    for folder in sorted(folders, key=lambda f: _rank(f.relative_to(package))):
+    for folder in sorted(folders, key=_rank):
         name = folder.relative_to(package).as_posix()
         lines.append(f"- **`{name}/`** {first_sentence(folder / '__init__.py')}")
-        modules = (path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py")
-        lines += [_line(path, package) for path in modules]
+        if packages is None or name in packages:
+            modules = (path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py")
+            lines += [_line(path) for path in modules]
     return lines
 
 
 def _rank(folder: Path) -> tuple[int, str]:
     """The place of a package in the map; one that ORDER lacks comes last."""
-    top = folder.parts[0]
-    return (ORDER.index(top) if top in ORDER else len(ORDER), folder.as_posix())
+    path = folder.relative_to(ROOT / "labkit")
+    top = path.parts[0]
+    return (ORDER.index(top) if top in ORDER else len(ORDER), path.as_posix())
 
 
-def _line(path: Path, package: Path) -> str:
+def _line(path: Path) -> str:
     """One module's line."""
-    return f"- `{path.relative_to(package).as_posix()}` {first_sentence(path)}"
+    return f"- `{path.relative_to(ROOT / 'labkit').as_posix()}` {first_sentence(path)}"
 
 
-def page_with_map(page: str) -> str:
-    """The page with its code map replaced; raises ValueError when a marker is missing."""
+def page_with_map(page: str, packages: tuple[str, ...] | None = None) -> str:
+    """A page with its code map replaced; raises ValueError when a marker is missing."""
     before, marker, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not marker or not end:
-        raise ValueError(f"{PAGE.name} needs the lines {BEGIN!r} and {END!r} around its code map")
-    return "\n".join([before + BEGIN, *code_map(), END]) + after
+        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r} around its code map")
+    return "\n".join([before + BEGIN, *code_map(packages), END]) + after
 
 
 def main() -> int:
-    """Rewrite the page; the exit code."""
-    PAGE.write_text(page_with_map(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    """Rewrite both pages; the exit code."""
+    for path, packages in ((PAGE, READ_FIRST), (WHOLE, None)):
+        page = page_with_map(path.read_text(encoding="utf-8"), packages)
+        path.write_text(page, encoding="utf-8")
     return 0
 
 

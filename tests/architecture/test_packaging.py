@@ -25,7 +25,7 @@ EXTRAS = {
 BASE = [Requirement(line) for line in PROJECT["dependencies"]]
 DECLARED = [*BASE, *(requirement for extra in EXTRAS.values() for requirement in extra)]
 CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib"}
-IMPORT_NAMES = {"import-linter": "importlinter", "pytest-xdist": "xdist"}
+IMPORT_NAMES = {"import-linter": "importlinter", "pytest-xdist": "xdist", "pyyaml": "yaml"}
 
 
 def ranges(requirements):
@@ -81,7 +81,8 @@ def test_torch_is_pinned_to_one_release():
 
 
 def test_what_the_set_up_looks_for_is_what_the_base_and_the_lab_extra_declare():
-    assert set(bootstrap.NEEDED) == set(ranges(BASE + EXTRAS["lab"]))
+    names = ranges(BASE + EXTRAS["lab"])
+    assert set(bootstrap.NEEDED) == {IMPORT_NAMES.get(name, name) for name in names}
 
 
 def test_everything_the_package_imports_is_declared():
