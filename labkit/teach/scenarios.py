@@ -1,5 +1,7 @@
 """Worlds at random, for Hypothesis: small, tangled, and quick to shrink."""
 
+from operator import itemgetter
+
 from hypothesis import strategies as st
 
 from labkit.core.messages import Request
@@ -12,7 +14,8 @@ INSTANTS = st.one_of(
 )
 """Round instants often, so that things happen at once."""
 
-DURATIONS = st.sampled_from([100 * MS, 50 * MS, 1, 99 * MS, 101 * MS, 240 * MS])
+DURATIONS = st.sampled_from([100 * MS, 50 * MS, 1, 99 * MS, 101 * MS, 240 * MS, 250 * MS, 270 * MS])
+"""Around one batch time, and around the 250 ms after which a batch counts as lost."""
 
 KINDS: tuple[Kind, ...] = ("ok", "ok", "ok", "die", "hang", "raise", "short", "row")
 
@@ -43,18 +46,27 @@ def fates(draw: st.DrawFn) -> Fate:
 
 
 @st.composite
-def plans(draw: st.DrawFn, most: int = 14) -> Plan:
-    """A gateway's settings, up to `most` requests, up to three GPUs, and faults."""
-    chosen = draw(settings())
-    instants = sorted(draw(st.lists(INSTANTS, max_size=most)))
-    ids = range(len(instants))
-    arrivals = tuple(_request(draw, i, at, chosen.models) for i, at in enumerate(instants))
-    some = st.sets(st.sampled_from(ids), max_size=2) if instants else st.just(set())
+def plans(
+    draw: st.DrawFn,
+    most: int = 14,
+    among: st.SearchStrategy[Settings] | None = None,
+    calm: bool = False,
+) -> Plan:
+    """Settings drawn from `among`, up to `most` requests, up to three GPUs, faults unless calm."""
+    chosen = draw(settings() if among is None else among)
+    visits = draw(st.lists(_visit(chosen.models), max_size=most))
+    visits.sort(key=itemgetter(0))
+    arrivals = tuple(_request(number, *visit) for number, visit in enumerate(visits))
+    ids = range(len(visits))
+    gpus = draw(st.integers(1, 3))
+    if calm:
+        return Plan(chosen, gpus, arrivals)
+    some = st.sets(st.sampled_from(ids), max_size=2) if visits else st.just(set())
     drains = st.lists(st.tuples(INSTANTS, st.integers(0, 2)), max_size=1)
     cancels = st.lists(st.tuples(INSTANTS, st.integers(0, most)), max_size=3)
     return Plan(
         settings=chosen,
-        gpus=draw(st.integers(1, 3)),
+        gpus=gpus,
         arrivals=arrivals,
         fates=tuple(draw(st.lists(fates(), max_size=8))),
         cancels=tuple(draw(cancels)),
@@ -66,13 +78,14 @@ def plans(draw: st.DrawFn, most: int = 14) -> Plan:
     )
 
 
-def _request(draw: st.DrawFn, number: int, at: int, models: tuple[str, ...]) -> Request:
-    return Request(
-        id=number,
-        prompt=f"p{number}",
-        arrived_at=at,
-        tier=draw(st.integers(0, 1)),
-        tenant=draw(st.sampled_from("ABC")),
-        model=draw(st.sampled_from(models)),
-        deadline=draw(st.sampled_from([NEVER, NEVER, NEVER, at + 60 * MS, at + 150 * MS])),
+def _visit(models: tuple[str, ...]) -> st.SearchStrategy[tuple[int, int, str, str, int]]:
+    """One request, drawn in one piece so that it can be left out in one piece."""
+    patience = st.sampled_from([NEVER, NEVER, NEVER, 60 * MS, 150 * MS])
+    return st.tuples(
+        INSTANTS, st.integers(0, 1), st.sampled_from("ABC"), st.sampled_from(models), patience
     )
+
+
+def _request(number: int, at: int, tier: int, tenant: str, model: str, patience: int) -> Request:
+    deadline = NEVER if patience == NEVER else at + patience
+    return Request(number, f"p{number}", at, tier, tenant, model, deadline)
