@@ -7,6 +7,9 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+TEMPLATE = "classic"
+"""The one template of nbconvert that hands on the alternative text of a picture."""
+
 Value = bool | int | float | str
 
 
@@ -77,7 +80,7 @@ def run(path: Path, values: dict[str, Value], out: Path, cwd: Path) -> tuple[Pat
     )
     nb: Any = nbformat.read(result, as_version=4)
     nb.metadata.pop("widgets", None)
-    body, _ = HTMLExporter(embed_images=True).from_notebook_node(nb)
+    body, _ = HTMLExporter(template_name=TEMPLATE).from_notebook_node(nb)
     report = result.with_suffix(".html")
     report.write_text(body, encoding="utf-8")
     return result, report

@@ -1,6 +1,7 @@
 // The dock: draws the segments that Python computed, at one instant after another.
 
 const GLIDE_SECONDS = 0.35;
+const SAIL = 150;
 
 /** The rows of one dock that show at an instant; the twin of `moment` in moment.py. */
 function moment(dock, at, badge) {
@@ -27,7 +28,7 @@ function timerWords(dock, now) {
   if (dock.max_wait === null)
     return now.waited === null ? "no timer" : `no timer; the first has waited ${ms(now.waited)}`;
   if (now.waited === null) return `0 of ${ms(dock.max_wait)}`;
-  return `the first has waited ${Math.floor(now.waited / 1000)} of ${ms(dock.max_wait)}`;
+  return `the first has waited ${whole(now.waited)} of ${ms(dock.max_wait)}`;
 }
 
 function seatWords(dock, now, at) {
@@ -145,9 +146,9 @@ function crowd(layer, dock, glide) {
     }
     for (const row of dock.passengers) {
       if (row.left === null || row.left > at || at >= row.left + length) continue;
-      const to = [place.lanes[0].x, place.seats[row.seat][1]];
+      const [x, y] = place.seats[row.seat];
       const part = done(row.left);
-      shown.add(put(row, between(place.seats[row.seat], to, part), 1 - part, "leaving"));
+      shown.add(put(row, between([x, y], [x + SAIL, y], part), 1 - part, "leaving"));
     }
     for (const [row, view] of views) {
       if (shown.has(row)) continue;

@@ -225,7 +225,7 @@ def timer_words(dock: dict[str, Any], now: Moment) -> str:
         limit = instant(dock["max_wait"])
         if now.waited is None:
             return f"0 of {limit}"
-        return f"the first has waited {now.waited // MS} of {limit}"
+        return f"the first has waited {now.waited // MS:,} of {limit}"
     if now.waited is None:
         return "no timer"
     return f"no timer; the first has waited {instant(now.waited)}"

@@ -39,7 +39,7 @@ def dock_layout(seats: int, lanes: int, titled: bool) -> dict[str, Any]:
         "hull": _hull(top, hull_bottom, row),
         "bar": {**DOCK, "y": top + BAR["y"], "height": BAR["height"]},
         "lanes": _lanes(lanes, top, floor),
-        "entry": [8, places[0][1]],
+        "entry": [16, places[0][1]],
         "floor": floor,
         "height": floor + (58 if titled else 42),
     }

@@ -77,7 +77,7 @@ def _state(dock: dict[str, Any], now: Moment) -> str:
     aboard = f"{len(now.aboard)} of {dock['max_batch']} seats taken"
     waited = "nobody waits" if now.waited is None else f"the first has waited {instant(now.waited)}"
     if now.waited is not None and dock["max_wait"] is not None:
-        waited = f"the first has waited {now.waited // MS} of {instant(dock['max_wait'])}"
+        waited = f"the first has waited {now.waited // MS:,} of {instant(dock['max_wait'])}"
     boats = f"{len(now.out)} {'boat' if len(now.out) == 1 else 'boats'} out"
     return f"{aboard}, {len(now.bank)} on the bank, {boats}; {waited}."
 

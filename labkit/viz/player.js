@@ -37,9 +37,13 @@ function setText(node, words) {
   if (node.textContent !== words) node.textContent = words;
 }
 
+function whole(microseconds) {
+  return Math.floor(microseconds / 1000).toLocaleString("en");
+}
+
 /** An instant in whole milliseconds, as the Python side writes it. */
 function ms(microseconds) {
-  return `${Math.floor(microseconds / 1000)} ms`;
+  return `${whole(microseconds)} ms`;
 }
 
 /** Keep `data-theme` on the root equal to the page's theme; returns how to stop. */
@@ -102,8 +106,9 @@ function whenHidden(root, hidden) {
 }
 
 /**
- * A replay of `horizon` microseconds: `draw(at)` at every change, `receipt(at)` says what happened
- * last, `describe(at)` what is to be seen. `slider` is the SVG group that shows the time axis.
+ * A replay of `horizon` microseconds: `draw(at, still)` at every change, `receipt(at)` says what
+ * happened last, `describe(at)` what is to be seen. Nothing is drawn between two places while it
+ * stands still. `slider` is the SVG group that shows the time axis.
  */
 function replay(root, options) {
   const { horizon, pace, instants, draw, receipt, describe, slider } = options;
@@ -128,7 +133,7 @@ function replay(root, options) {
 
   const playing = () => frame !== null || timer !== null;
   const show = () => {
-    draw(at, reduced.matches);
+    draw(at, reduced.matches || !playing());
     setText(play, playing() ? "❚❚ pause" : "▶ play");
     set(slider, { "aria-valuenow": Math.floor(at / 1000), "aria-valuetext": ms(at) });
     const now = receipt(at);

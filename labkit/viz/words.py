@@ -67,9 +67,9 @@ def loss_sentence(batch_id: int, gpu: int, back: int, now: int) -> str:
 
 def ms(duration: int) -> str:
     """A duration to a tenth of a millisecond: `50 ms`, `46.9 ms`."""
-    return f"{round(duration / MS, 1):g} ms"
+    return f"{round(duration / MS, 1):,.10g} ms"
 
 
 def instant(at: int) -> str:
     """An instant on the time axis, to the whole millisecond: the eye needs no more."""
-    return f"{at // MS} ms"
+    return f"{at // MS:,} ms"

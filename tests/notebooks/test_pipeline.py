@@ -6,12 +6,14 @@ from pathlib import Path
 import nbformat
 import pytest
 from click.testing import CliRunner
+from nbconvert import HTMLExporter
 
 from labkit.cli.notebooks import notebooks
 from labkit.cli.run import run
 from labkit.teach import pipeline
 from labkit.teach.lints import tidy_problems
 from labkit.teach.pipeline import SourceError, notebook, solve
+from labkit.teach.runs import TEMPLATE
 
 SOURCE = '''# %% [markdown]
 # # Who waits longest?
@@ -43,7 +45,11 @@ print("two")
 double(riders)
 
 # %% only="solved"
-double(21)
+from labkit.core.settings import Settings
+from labkit.teach.notebook import dock
+from labkit.viz import run_by_hand
+
+dock(run_by_hand([0, 9_000], Settings(max_batch=6)))
 '''
 
 
@@ -161,10 +167,21 @@ def test_building_executes_both_and_leaves_nothing_of_the_machine(folder):
     assert pipeline.drift(folder) == []
     assert [output.get("text") for output in solved.cells[5].outputs] == ["one\ntwo\n", None]
     assert solved.cells[5].outputs[1].data == {"text/plain": "6"}
+    assert set(solved.cells[6].outputs[0].data) == {"image/png", "text/plain"}
     assert "version" not in solved.metadata.language_info
     before = (folder / "solved" / "01_double.ipynb").read_bytes()
     pipeline.build(folder / "src" / "01_double.py", folder)
     assert (folder / "solved" / "01_double.ipynb").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_reader_without_a_kernel_sees_the_picture_and_its_words(folder):
+    pipeline.build(folder / "src" / "01_double.py", folder)
+    solved = nbformat.read(folder / "solved" / "01_double.ipynb", as_version=4)
+    page, _ = HTMLExporter(template_name=TEMPLATE).from_notebook_node(solved)
+    assert 'alt="Dock at ' in page
+    assert "model not found" not in page.lower()
+    assert "application/vnd.jupyter.widget" not in json.dumps(solved)
 
 
 @pytest.mark.slow
