@@ -11,7 +11,6 @@ _HOME = {
     "budget_line": "style",
     "dock_png": "dock_twin",
     "dock_segments": "segments",
-    "picture_of": "style",
     "run_by_hand": "hand",
     "use_style": "style",
 }

@@ -12,7 +12,7 @@ from labkit.viz.layout import BANK, DIVIDERS, DOCK, RIVER
 from labkit.viz.moment import Moment, caption, moment, telling_instant
 from labkit.viz.picture import Picture
 from labkit.viz.segments import Segments
-from labkit.viz.style import CSS_DPI, picture_of, style
+from labkit.viz.style import CSS_DPI, picture, style
 from labkit.viz.tokens import SMALL_PX, TEXT_PX, Palette, Theme, palette
 from labkit.viz.words import instant
 
@@ -36,7 +36,7 @@ def dock_png(segments: Segments, at: int | None = None, theme: Theme = "light") 
         for dock in segments["docks"]:
             _Pen(axes, palette(theme), dock["offset"]).dock(dock, moment(segments, dock, at))
         _Pen(axes, palette(theme), segments["axis"]["offset"]).axis(segments, at)
-        return picture_of(figure, caption(segments, at))
+        return picture(figure, caption(segments, at))
 
 
 class _Pen:

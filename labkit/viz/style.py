@@ -89,7 +89,7 @@ def budget_line(axes: Axes, theme: Theme = "light", at_ms: float = BUDGET_MS) ->
     return line
 
 
-def picture_of(figure: Figure, line: str) -> Picture:
+def picture(figure: Figure, line: str) -> Picture:
     """A finished figure as PNG with the sentence that says its point; closes it for pyplot."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=CSS_DPI * DOTS_PER_PIXEL)
