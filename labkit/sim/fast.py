@@ -6,17 +6,16 @@ needs to be told about single arrivals. It forms the very batches that the gatew
 """
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from heapq import heapreplace
 from operator import sub
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from labkit.core.books import summary_of
 from labkit.core.messages import Outcome
 from labkit.core.settings import CONTRACT_MAX_BATCH
 from labkit.core.units import MS, NEVER, S
+from labkit.sim.durations import Group, durations
 from labkit.sim.service import Fixed, ServiceTime, service_stream
 
 
@@ -123,15 +122,15 @@ def run(
         service_time=service_time,
         seed=seed,
     )
-    waits, latencies = _durations(instants, formed, returned, warm_up, service_time)
+    waited, took = _summaries(instants, formed, returned, warm_up, service_time)
     end = max(horizon, max(returned, default=0))
     busy = sum(map(sub, returned, (batch.departed_at for batch in formed)))
     return {
         "requests": len(instants),
         **{outcome.value: 0 for outcome in Outcome},
         Outcome.ANSWERED.value: len(instants),
-        "latency_ms": summary_of(latencies),
-        "wait_ms": summary_of(waits),
+        "latency_ms": took,
+        "wait_ms": waited,
         "mean_batch": round(len(instants) / len(formed), 4) if formed else None,
         "batches": len(formed),
         "utilization": round(busy / (gpus * end), 6) if end else None,
@@ -140,26 +139,31 @@ def run(
     }
 
 
-def _durations(
+Summary = dict[str, float | None]
+
+
+def _summaries(
     instants: Sequence[int],
     formed: list[Batch],
     returned: list[int],
     warm_up: int,
     service_time: int | ServiceTime,
-) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """How often each wait and each latency occurred: counting is far quicker than sorting."""
-    kept = bisect_left(instants, warm_up)
-    instants = instants[kept:] if kept else instants
-    departed_of: list[int] = []
-    for batch in formed:
-        departed_of += [batch.departed_at] * batch.count
-    waits = Counter(map(sub, departed_of[kept:], instants))
+) -> tuple[Summary, Summary]:
+    """The summaries of wait and of latency, of requests that arrived at `warm_up` or later."""
+    begin = bisect_left(instants, warm_up) if warm_up else 0
+    departures = [
+        Group(departed_at, max(first, begin), first + count)
+        for first, count, departed_at, _ in formed
+        if first + count > begin
+    ]
+    waits = durations(instants, departures)
     if isinstance(service_time, int):
-        return waits, {wait + service_time: count for wait, count in waits.items()}
-    returned_of: list[int] = []
-    for batch, back in zip(formed, returned, strict=True):
-        returned_of += [back] * batch.count
-    return waits, Counter(map(sub, returned_of[kept:], instants))
+        return waits.shown(), waits.shown(longer=service_time)
+    backs = returned[len(formed) - len(departures) :]
+    landings = [
+        Group(back, first, last) for back, (_, first, last) in zip(backs, departures, strict=True)
+    ]
+    return waits.shown(), durations(instants, landings).shown()
 
 
 def _check(gpus: int, max_batch: int, max_wait: int) -> None:
