@@ -7,7 +7,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("lab", deadline=None, print_blob=True)
+# In CI the same examples each time: a verdict should be about the change. Elsewhere new ones.
+hypothesis.settings.register_profile(
+    "lab", deadline=None, print_blob=True, derandomize=bool(os.environ.get("CI"))
+)
 hypothesis.settings.load_profile("lab")
 
 _home: "pytest.StashKey[tempfile.TemporaryDirectory[str]]" = pytest.StashKey()
