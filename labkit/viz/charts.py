@@ -38,6 +38,7 @@ def curves(
         axes = figure.add_subplot(xlabel=x, ylabel=y)
         if log_x:
             axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:,.0f}")
         ends = []
         for i, (name, (xs, ys)) in enumerate(series.items()):
             heights = [float("nan") if value is None else value for value in ys]

@@ -208,7 +208,7 @@ print(f"the batch that a random request rides in: {form.mean_batch_seen:.3f} on 
 # The same rule at every rate, from a quiet night to the rush. Where does the timer stop mattering?
 
 # %%
-rates = [20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000]
+rates = [round(20 * 1.2**step) for step in range(39)]
 forms = [ClosedForm(rate=rate, max_wait=50, max_batch=100) for rate in rates]
 curves(
     {
