@@ -1,5 +1,6 @@
 """The dock's script in a real browser: what it draws, how it is driven, and that it goes away."""
 
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from labkit.viz.dock import Dock
 from labkit.viz.hand import HandShell, run_by_hand
 from labkit.viz.moment import moment
 from labkit.viz.segments import OPEN, dock_segments
+from labkit.viz.tokens import contrast
 
 SIX = Settings(max_batch=6)
 ARRIVALS = [ms * MS for ms in (0, 9, 14, 33, 40, 41, 46, 80, 95, 130, 150, 160, 165, 170, 175)]
@@ -27,6 +29,28 @@ WHO_SHOWS = """() => {
       document.querySelector(".lk-receipt").textContent,
     ];
 }"""
+
+
+WORDS = """() => {
+    const under = (node) => {
+      const shape = node.parentNode.querySelector(".lk-disc, .lk-badge rect");
+      const paper = getComputedStyle(document.body).backgroundColor;
+      return shape && node.closest(".lk-who, .lk-badge") ? getComputedStyle(shape).fill : paper;
+    };
+    const texts = [...document.querySelectorAll(".labkit text")];
+    return texts.filter((node) => node.textContent).map((node) =>
+      [node.textContent, getComputedStyle(node).fill, under(node)]);
+}"""
+"""Every word with its colour and the colour it lies on: axe does not look into SVG."""
+
+
+def ratio(one: str, other: str) -> float:
+    """The contrast of two colours as a browser gives them: `rgb(1, 2, 3)`."""
+
+    def hexed(colour: str) -> str:
+        return "#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", colour)[:3])
+
+    return contrast(hexed(one), hexed(other))
 
 
 def replaying(segments: dict[str, Any] = SEGMENTS) -> dict[str, Any]:
@@ -184,6 +208,7 @@ def test_it_stops_when_scrolled_out_of_sight(show):
     page.locator(".lk-play").click()
     page.evaluate("window.scrollTo(0, 3000)")
     page.wait_for_function("document.querySelector('.lk-play').textContent === '▶ play'")
+    assert at_ms(page) < SEGMENTS["horizon"] / MS / 2
 
 
 def test_destroyed_it_leaves_nothing_behind(show):
@@ -263,6 +288,8 @@ def test_axe_finds_nothing_wrong_in_either_theme(show, keep, scene):
         keep(page, f"dock_{scene}_{theme}")
         results = axe.run(page)
         assert results.violations_count == 0, results.generate_report()
+        faint = [(w, r) for w, fill, on in page.evaluate(WORDS) if (r := ratio(fill, on)) < 4.5]
+        assert faint == []
 
 
 # -- you are the load ------------------------------------------------------------------------------

@@ -127,6 +127,13 @@ def test_an_unknown_tag_is_refused_with_those_there_are(folder):
         notebook(source, "learner")
 
 
+def test_the_cell_that_names_the_machine_is_never_compared(folder):
+    source = folder / "src" / "01_double.py"
+    source.write_text('# %%\nstart("01")\n\n# %%\nrestart(1)', encoding="utf-8")
+    cells = notebook(source, "solved").cells
+    assert [cell.metadata for cell in cells] == [{"tags": ["nbval-ignore-output"]}, {}]
+
+
 def test_drift_says_what_differs_and_how_to_mend_it(folder):
     source = folder / "src" / "01_double.py"
     assert pipeline.drift(folder) == [
