@@ -251,6 +251,18 @@ def test_a_pulling_gpu_played_out_says_the_same(rate, max_wait):
     for percent in (20, 50, 95):
         seen = waits[int(len(waits) * percent / 100)]
         assert dock.wait_percentile(percent) == pytest.approx(seen, abs=1.5)
+    for wait in (0.0, max_wait / 2, 40.0, 75.0, 120.0):
+        share = sum(w > wait for w in waits) / len(waits)
+        assert dock.sf(wait) == pytest.approx(share, abs=0.01)
+
+
+@given(st.floats(1, 200), st.floats(0, 150), st.floats(1, 99))
+def test_a_pulling_gpus_percentile_is_where_its_tail_crosses(rate, max_wait, percent):
+    dock = PullDock(rate, max_wait)
+    wait = dock.wait_percentile(percent)
+    assert dock.sf(wait) <= 1 - percent / 100 + 1e-9
+    assert dock.sf(wait - 1e-6) >= 1 - percent / 100 - 1e-6
+    assert dock.sf(-1) == 1
 
 
 def test_a_pulling_gpu_without_a_timer_is_the_greedy_server():

@@ -174,6 +174,12 @@ def test_inoues_bound_is_one(rho, alpha, tau0):
     assert exact <= q.inoue_bound(rate, alpha, tau0) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("rate", "tau0"), [(10, 0.5), (50, 1.0), (20, 3.0)])
+def test_inoues_bound_is_tight_where_few_come(rate, tau0):
+    exact = q.batch_service_latency(rate, 1.0, tau0)
+    assert q.inoue_bound(rate, 1.0, tau0) == pytest.approx(exact, rel=2e-4)
+
+
 def test_a_batch_server_with_constant_service_is_greedy():
     a = 10 * 0.1
     greedy = 100 * (exp(-a) + 1.5 * a) / (a + exp(-a))
