@@ -18,7 +18,12 @@ def percentile(ordered: Sequence[int], percent: float) -> int | None:
     """The nearest-rank percentile of an ascending sequence; None when it is empty."""
     if not ordered:
         return None
-    return ordered[max(ceil(percent / 100 * len(ordered)), 1) - 1]
+    return ordered[_rank(percent, len(ordered)) - 1]
+
+
+def _rank(percent: float, count: int) -> int:
+    """Counted from 1. Multiplied first: 55 / 100 * 100 is a little more than 55."""
+    return max(ceil(percent * count / 100), 1)
 
 
 def summary(values: Iterable[int]) -> dict[str, float | None]:
@@ -38,7 +43,7 @@ def summary_of(tally: Mapping[int, int]) -> dict[str, float | None]:
     total = sum(map(mul, ordered, map(tally.__getitem__, ordered)))
     shown: dict[str, float | None] = {"mean": round(total / upto[-1] / MS, 4)}
     for percent in PERCENTILES:
-        rank = max(ceil(percent / 100 * upto[-1]), 1)
+        rank = _rank(percent, upto[-1])
         shown[f"p{percent}"] = ordered[bisect_left(upto, rank)] / MS
     shown["max"] = ordered[-1] / MS
     return shown

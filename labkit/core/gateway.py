@@ -244,14 +244,14 @@ class Gateway:
 
     def join(self, gpu: int, version: str | None, now: int) -> Sequence[Command]:
         """A GPU starts a new epoch; what an earlier epoch still held is requeued first."""
-        commands = list(self.lose(gpu, now))
-        if version is None:
-            return commands
-        if version not in self._serving:
+        if version is not None and version not in self._serving:
             raise ValueError(
                 f"GPU {gpu} joined with model {version!r}; this gateway serves "
                 f"{', '.join(self._serving)}: name it in Settings.models"
             )
+        commands = list(self.lose(gpu, now))
+        if version is None:
+            return commands
         self._epochs[gpu] = self._epochs.get(gpu, 0) + 1
         self._model_of[gpu] = version
         self._serving[version].pool.add(Slot(gpu, self._epochs[gpu], now))

@@ -11,7 +11,17 @@ from labkit.core.messages import BatchError, Command, Depart, Request, Result, R
 from labkit.core.settings import Settings
 
 FORMAT = 1
-VERBS = ("arrive", "cancel", "finish", "join", "lose", "drain", "close", "advance")
+ARGUMENTS = {
+    "arrive": 1,
+    "cancel": 1,
+    "finish": 2,
+    "join": 2,
+    "lose": 1,
+    "drain": 1,
+    "close": 0,
+    "advance": 0,
+}
+"""The verbs, and how many arguments each takes besides the instant."""
 
 
 class TraceFormatError(ValueError):
@@ -195,18 +205,26 @@ def read_jsonl(lines: Iterable[str]) -> Trace:
     trace = _header_from(header)
     for number, line in numbered:
         try:
-            now, verb, *args = json.loads(line)
-            if verb not in VERBS:
-                raise ValueError(f"unknown verb {verb!r}; one of {', '.join(VERBS)}")
-            if verb == "arrive":
-                args = [Request(**args[0])]
-            trace.steps.append(Step(int(now), verb, tuple(args)))
-        except (ValueError, TypeError, IndexError) as error:
+            before = trace.steps[-1].now if trace.steps else 0
+            trace.steps.append(_step_from(json.loads(line), before))
+        except (ValueError, TypeError) as error:
             raise TraceFormatError(
                 f"line {number}: {line.strip()[:80]!r} is not a step ({error}); "
                 "the file was cut or edited: record it again"
             ) from error
     return trace
+
+
+def _step_from(values: Any, before: int) -> Step:
+    if type(values) is not list or len(values) < 2:
+        raise ValueError("a step is a list: an instant, a verb, arguments")
+    now, verb, *args = values
+    if type(now) is not int or now < before:
+        raise ValueError(f"instant {now!r}: whole microseconds, {before} or later")
+    if type(verb) is not str or len(args) != ARGUMENTS.get(verb):
+        verbs = ", ".join(f"{name} ({count})" for name, count in ARGUMENTS.items())
+        raise ValueError(f"{verb!r} with {len(args)} arguments; there are {verbs}")
+    return Step(now, verb, (Request(**args[0]),) if verb == "arrive" else tuple(args))
 
 
 def _header_from(line: str) -> Trace:

@@ -1,0 +1,98 @@
+"""Settings that contradict themselves are refused, with the arithmetic."""
+
+import json
+
+import pytest
+
+from labkit.core.settings import PATIENT, SERVED, ConfigError, Settings, TierRule
+from labkit.core.units import MS, NEVER, S
+
+REFUSED = [
+    (dict(max_batch=0), "max_batch 0: the contract takes 1 to 100 strings a batch"),
+    (dict(max_batch=101), "max_batch 101: the contract takes 1 to 100 strings a batch"),
+    (dict(max_wait=-1), "max_wait -0.001 ms: must be 0 or more"),
+    (dict(batch_time=0), "batch_time 0 ms: must be more than 0"),
+    (dict(rule="tram"), "rule 'tram': choose one of ferry, at_once, full"),
+    (
+        dict(dispatch="coin"),
+        "dispatch 'coin': choose one of least_loaded, two_choices, round_robin, random",
+    ),
+    (
+        dict(backlog=-1),
+        "backlog -1: must be 0 (pull) or more; None is push without bound",
+    ),
+    (
+        dict(overdue_after=100 * MS),
+        "overdue_after 100 ms is not longer than a batch of 100 ms: every batch would count as "
+        "lost",
+    ),
+    (dict(tiers=()), "a gateway needs at least one tier and one model"),
+    (dict(models=()), "a gateway needs at least one tier and one model"),
+    (
+        dict(max_wait=201 * MS),
+        "max_wait 201 ms + batch 100 ms + reserve 200 ms = 501 ms, over the budget of 500 ms; "
+        "shorten the window, or give a larger budget or none",
+    ),
+    (
+        dict(depth_limit=99),
+        "depth_limit 99 is below one batch of 100: no batch could ever fill; use at least 100, "
+        "or a smaller max_batch",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "why"), REFUSED)
+def test_what_cannot_be_is_refused_and_the_message_says_why(changes: dict, why: str):
+    with pytest.raises(ConfigError) as refused:
+        Settings(**changes)
+    assert str(refused.value) == why
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(max_batch=1),
+        dict(max_batch=100),
+        dict(max_wait=0),
+        dict(max_wait=200 * MS),
+        dict(batch_time=1),
+        dict(backlog=0),
+        dict(backlog=None),
+        dict(overdue_after=100 * MS + 1),
+        dict(depth_limit=100),
+        dict(max_wait=10 * S, budget=None),
+        dict(max_wait=10 * S, rule="at_once"),
+        dict(max_wait=10 * S, rule="full"),
+    ],
+)
+def test_what_just_fits_is_accepted(changes: dict):
+    for name, value in changes.items():
+        assert getattr(Settings(**changes), name) == value
+
+
+def test_the_lessons_constants_are_the_default():
+    settings = Settings()
+    assert (settings.max_batch, settings.max_wait, settings.batch_time) == (100, 50_000, 100_000)
+    assert (settings.budget, settings.reserve, settings.backlog) == (500_000, 200_000, 0)
+    assert (settings.depth_limit, settings.overdue_after) == (None, None)
+    assert (settings.rule, settings.dispatch, settings.models) == (
+        "ferry",
+        "least_loaded",
+        ("ferry",),
+    )
+
+
+def test_customers_wait_for_ever_in_the_simulator_and_not_at_the_door():
+    assert PATIENT == (TierRule("paid", NEVER), TierRule("free", NEVER)) == Settings().tiers
+    assert (TierRule("paid", 2_000_000), TierRule("free", 10_000_000)) == SERVED
+
+
+def test_changed_settings_are_checked_again():
+    assert Settings().with_(max_batch=7).max_batch == 7
+    with pytest.raises(ConfigError):
+        Settings().with_(max_batch=0)
+
+
+def test_settings_survive_json():
+    settings = Settings(tiers=SERVED, models=("a", "b"), backlog=None, depth_limit=500)
+    assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))) == settings
