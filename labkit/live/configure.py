@@ -1,7 +1,7 @@
 """From what a caller asks for to settings, a fleet and a loop."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from labkit.core.admission import default_depth_limit
@@ -24,7 +24,12 @@ def live_settings(gpus: int = GPUS, **changes: Any) -> Settings:
     return base.with_(depth_limit=limit)
 
 
-def fleet_of(workers: str | Sequence[str] | Fleet, gpus: int, batch_time: int) -> Fleet:
+def fleet_of(
+    workers: str | Sequence[str] | Fleet,
+    gpus: int,
+    batch_time: int,
+    options: Mapping[str, Any] | None = None,
+) -> Fleet:
     """A fleet of one kind, of a kind for each GPU, or the fleet itself; see `Live`."""
     if not isinstance(workers, (str, Sequence)):
         return workers
@@ -36,7 +41,7 @@ def fleet_of(workers: str | Sequence[str] | Fleet, gpus: int, batch_time: int) -
         workers = [workers] * gpus
     if not workers:
         raise ValueError("workers is an empty list: name one kind a GPU")
-    return ProcessFleet(workers, batch_time)
+    return ProcessFleet(workers, batch_time, options)
 
 
 def loop_factory(uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:

@@ -5,7 +5,7 @@ import multiprocessing
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
@@ -33,9 +33,10 @@ class Live:
     """A gateway and its GPUs, running until it is stopped; `with Live() as live:` stops it.
 
     `workers`: one kind for all GPUs (`timer`, `cpu`, `cuda`, `fake` or `module:function`), a kind
-    for each, or a `Fleet`. `trace`: keep a ring of the last so many verb calls. One engine runs in
-    a process at a time. Leaving the `with` block normally answers everybody first (`close`);
-    leaving it by an exception stops at once, and every open reply gets an outcome all the same.
+    for each, or a `Fleet`; `options` go to the kinds' factories. `trace`: keep a ring of the last
+    so many verb calls. One engine runs in a process at a time. Leaving the `with` block normally
+    answers everybody first (`close`); leaving it by an exception stops at once, and every open
+    reply gets an outcome all the same.
     """
 
     def __init__(
@@ -44,13 +45,14 @@ class Live:
         *,
         gpus: int = GPUS,
         workers: str | Sequence[str] | Fleet = "timer",
+        options: Mapping[str, Any] | None = None,
         seed: int = 0,
         prompt_cap: int = PROMPT_CAP,
         most_open: int = MOST_OPEN,
         trace: int | None = None,
         uvloop: bool = False,
     ) -> None:
-        self.fleet = fleet_of(workers, gpus, (settings or Settings()).batch_time)
+        self.fleet = fleet_of(workers, gpus, (settings or Settings()).batch_time, options)
         self.gpus = self.fleet.gpus
         self.settings = settings or live_settings(self.gpus)
         self.prompt_cap = prompt_cap

@@ -17,10 +17,11 @@ KINDS: dict[str, str] = {
 
 
 class Runner(Protocol):
-    """What a kind's factory returns: a batch function, and two things it may also have.
+    """What a kind's factory returns: a batch function that does not wait for the contract's time.
 
-    `fatal`: exception classes after which the process is of no use (a poisoned GPU context).
-    `facts`: a few plain values to show beside the GPU, such as its device.
+    It may also have `fatal`: exception classes after which the process is of no use (a poisoned
+    GPU context); `facts`: a few plain values to show beside the GPU, such as its device;
+    `poison()`, which breaks the context by raising a fatal error; and `hang(seconds)`.
     """
 
     def __call__(self, prompts: list[str]) -> Sequence[Output | RowError]:
@@ -39,7 +40,8 @@ class Setup:
     """What one worker process is told when it starts; must survive pickling.
 
     `batch_time`: microseconds a batch takes at least, from the moment the worker has it; a result
-    that is ready sooner waits. `options` are for the factory alone.
+    that is ready sooner waits. `options` are for the factory alone, and
+    hold `gpus`, the size of the fleet.
     """
 
     gpu: int

@@ -188,7 +188,7 @@ class ProcessFleet:
     ) -> None:
         self.gpus = len(kinds)
         self._setups = [
-            Setup(gpu, target_of(kind), batch_time, dict(options or {}))
+            Setup(gpu, target_of(kind), batch_time, {"gpus": len(kinds), **(options or {})})
             for gpu, kind in enumerate(kinds)
         ]
         self._launcher = launcher or launcher_for([setup.target for setup in self._setups])

@@ -35,8 +35,10 @@ def undisturbed(fleet: type[Fleet] | None, load: list[Request]) -> Run:
     pytest.skip(f"something else held this machine up in each of {ATTEMPTS} runs")
 
 
-@pytest.mark.parametrize("fleet", [FakeFleet, ProcessFleet])
-@pytest.mark.parametrize(("rate", "seconds"), [(150, 5.0), (1_200, 5.0)])
+@pytest.mark.parametrize(
+    ("fleet", "rate", "seconds"),
+    [(ProcessFleet, 150, 5.0), (ProcessFleet, 1_200, 4.0), (FakeFleet, 1_200, 4.0)],
+)
 def test_live_and_simulation_agree_within_three_percent(fleet, rate, seconds) -> None:
     load = arrivals(rate, seconds)
     simulated = simulate(live_settings(GPUS), load, gpus=GPUS).report()

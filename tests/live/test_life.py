@@ -61,7 +61,7 @@ def test_it_can_be_made_and_stopped_again_and_again() -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_prompts_larger_than_the_pipe_do_not_hold_the_engine_up() -> None:
+def test_prompts_larger_than_the_pipe_do_not_hold_the_engine_up(until) -> None:
     with Live(gpus=2, prompt_cap=1_000_000) as live:
         live.hang(0, 8.0)
         began = time.monotonic()
@@ -69,7 +69,7 @@ def test_prompts_larger_than_the_pipe_do_not_hold_the_engine_up() -> None:
         assert all(carries(r.result(20), "x" * 100_000 + str(i)) for i, r in enumerate(replies))
         # Had the engine waited for the hung GPU to read, nobody had noticed for 8 seconds.
         assert time.monotonic() - began < 6.0
-        assert live.snapshot()["gpus"][0]["restarts"] == 1
+        until(lambda: live.snapshot()["gpus"][0]["restarts"] == 1)
 
 
 @pytest.mark.usefixtures("nothing_left")
