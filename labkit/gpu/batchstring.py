@@ -11,14 +11,17 @@ the last words that fit in twelve bytes, see `grammar.subject_of`; the tag cover
 """
 
 import os
-import statistics
 import time
 from collections.abc import Sequence
 from functools import cache
 
+import torch
+
 from labkit.gpu import calibrate
+from labkit.gpu.agreed import agreed
 from labkit.gpu.calibrate import CONTRACT_MS, Plan
 from labkit.gpu.decoder import SEATS, Decoder
+from labkit.gpu.machine import cores, cpu_name
 from labkit.gpu.pace import Clock, Sleep, Timings, wait_until
 from labkit.gpu.tag import stamp
 from labkit.gpu.tokens import FULL_STEPS
@@ -90,8 +93,8 @@ def load(
 ) -> BatchString:
     """`batchstring` on a device, calibrated unless a plan is given (workers of a fleet share one).
 
-    `share` is this worker's part of the device's time. Calibration takes well under a second on
-    a CPU and a few seconds on CUDA.
+    `share` is this worker's part of the device's time. The first calibration on a machine takes
+    well under a second on a CPU and a few seconds on CUDA; it is kept, see `agreed`.
     """
     if device.startswith("cuda"):
         from labkit.gpu.cuda_plan import cuda_decoder
@@ -99,19 +102,29 @@ def load(
         decoder, plan = cuda_decoder(device, share, plan)
     else:
         decoder = Decoder(device)
-        plan = plan or calibrate.plan(step_ms(decoder), share)
+        plan = plan or agreed(cpu_key(share), lambda: cpu_plan(decoder, share))
     return BatchString(decoder, plan)
 
 
-def step_ms(decoder: Decoder, rounds: int = 3, steps: int = FULL_STEPS) -> float:
-    """The median time of one step over some rounds, after one to warm up; milliseconds."""
+def cpu_key(share: float) -> str:
+    """What a plan for a CPU depends on."""
+    return f"{cpu_name()}, {len(cores())} cores, torch {torch.__version__}, {share:g}"
+
+
+def cpu_plan(decoder: Decoder, share: float) -> Plan:
+    """A plan from the quickest of some rounds, for a part of a core."""
+    return calibrate.plan(min(step_times(decoder)), share * calibrate.CPU_PART)
+
+
+def step_times(decoder: Decoder, rounds: int = 5, steps: int = FULL_STEPS) -> list[float]:
+    """The time of one step in each of some rounds, after one to warm up; milliseconds."""
     decoder.board([])
     decoder.run(steps)
     taken = []
     for _ in range(rounds):
         decoder.run(steps)
         taken.append(decoder.run_ms / steps)
-    return statistics.median(taken)
+    return taken
 
 
 @cache

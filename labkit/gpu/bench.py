@@ -1,16 +1,14 @@
 """What every measurement shares: a device, its ceilings so far, and honest timing of one call."""
 
-import platform
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 
 from labkit.gpu.ceilings import Ceilings, stated
-from labkit.gpu.decoder import one_thread
+from labkit.gpu.launch import one_thread
+from labkit.gpu.machine import cpu_name
 
 
 @dataclass(slots=True)
@@ -76,19 +74,9 @@ def device_name(device: str) -> str:
     """The name a record is filed under."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return f"CPU {next(named, platform.processor() or platform.machine())}"
+    return cpu_name()
 
 
 def fastest(samples: list[float]) -> float:
     """The sample that a ceiling is taken from: the quickest, since noise only ever adds."""
     return min(samples)
-
-
-def middle(samples: list[float]) -> float:
-    """The median sample."""
-    return statistics.median(samples)

@@ -6,13 +6,12 @@ The 5 ms kept back are the way in and out: seats to fill, text to read. `share` 
 device's time that this worker may use. Standard library only; nothing here reads a clock.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import floor
-from pathlib import Path
 
-from labkit.gpu.tokens import FULL_STEPS, LINE_BYTES, WINDOW
+from labkit.gpu.grammar import LINE_BYTES
+from labkit.gpu.tokens import FULL_STEPS, WINDOW
 
 CONTRACT_MS = 100.0
 USABLE_MS = 95.0
@@ -20,6 +19,10 @@ ALONE = 1.0
 CROWD = 0.68
 """The part of a card that several processes on it may plan to use together: 0.085 for each of
 eight. The rest pays for switching between them."""
+
+CPU_PART = 0.6
+"""The part of a core that a plan counts on: the dispatcher and the system run there too. The step
+is the quickest one measured, so that a busy moment at the start cuts no texts for good."""
 
 LONGEST_STEP_MS = 0.4
 """A ballast whose step is longer makes a batch of few, coarse steps."""
@@ -113,26 +116,3 @@ def corrected(old: Plan, raw_ms: float, alone_ms: float) -> Plan:
     filled = old.steps > WINDOW + old.new_bytes
     again = plan(slower, ALONE, old.ballast, filled)
     return replace(again, share=old.share)
-
-
-def remembered(path: Path, key: str) -> Plan | None:
-    """The plan stored under a key; None when there is none or the file cannot be read."""
-    try:
-        return Plan(**json.loads(path.read_text())[key])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def remember(path: Path, key: str, found: Plan) -> None:
-    """Store a plan beside those of other devices; a place that cannot be written is no error."""
-    try:
-        stored = json.loads(path.read_text())
-    except (OSError, ValueError):
-        stored = {}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".part")
-        draft.write_text(json.dumps({**stored, key: asdict(found)}, indent=1))
-        draft.replace(path)
-    except OSError:
-        return

@@ -76,7 +76,7 @@ def predicted_ms(key: str, params: Mapping[str, object], ceilings: Ceilings) -> 
             return ceilings.least_ms(flops, 2 * numbers["parameters"])
         case "gemm" if {"m", "n", "k"} <= numbers.keys():
             m, n, k = (numbers[name] for name in "mnk")
-            return ceilings.least_ms(2 * m * n * k, 2 * n * k)
+            return ceilings.least_ms(2 * m * n * k, numbers.get("bytes", 2) * n * k)
         case "batchstring":
             return 100.0
         case _:

@@ -1,23 +1,20 @@
 """Calibration on CUDA: which ballast a card carries, and how many steps a batch has."""
 
+import gc
+from statistics import median
+
 import torch
 
 from labkit.gpu import calibrate
+from labkit.gpu.agreed import agreed
 from labkit.gpu.ballast import PRESETS, Ballast, Preset, half_type
 from labkit.gpu.calibrate import Candidate, Plan
 from labkit.gpu.decoder import Decoder
-from labkit.paths import home_dir
-
-CALIBRATION = "calibration.json"
 
 
 def cuda_decoder(device: str, share: float, plan: Plan | None) -> tuple[Decoder, Plan]:
     """A captured decoder and its plan: the one given, the one remembered, or a measured one."""
-    path, key = home_dir() / CALIBRATION, cache_key(device, share)
-    plan = plan or calibrate.remembered(path, key)
-    if plan is None:
-        plan = measured(device, share)
-        calibrate.remember(path, key, plan)
+    plan = plan or agreed(cache_key(device, share), lambda: measured(device, share))
     return decoder_for(device, plan), plan
 
 
@@ -49,9 +46,11 @@ def measured(device: str, share: float) -> Plan:
 
 def _step_ms(device: str, preset: Preset | None) -> float:
     """The time of a replayed step; what was built for it is freed again."""
-    from labkit.gpu.batchstring import step_ms
+    from labkit.gpu.batchstring import step_times
 
-    taken = step_ms(Decoder(device, ballast=_ballast(device, preset)))
+    taken = median(step_times(Decoder(device, ballast=_ballast(device, preset))))
+    # A decoder and its launch refer to each other: only the collector frees the ballast.
+    gc.collect()
     torch.cuda.empty_cache()
     return taken
 

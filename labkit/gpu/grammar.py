@@ -166,13 +166,13 @@ def prompt_for(rng: Random) -> str:
     kind = rng.random()
     if kind < 0.2:
         return f"{_pick(rng, _PAIRS)} {int(rng.random() * 10 ** (1 + int(rng.random() * 5)))}"
-    if kind < 0.3:
+    if kind < 0.25:
         return _pick(rng, _NAMES)
-    if kind < 0.55:
+    if kind < 0.4:
         return " ".join(_pick(rng, _WORDS) for _ in range(1 + int(rng.random() * 4)))
-    if kind < 0.75:
-        return _letters(rng, "abcdefghijklmnopqrstuvwxyz")
-    if kind < 0.9:
+    if kind < 0.6:
+        return _letters(rng, "abcdefghijklmnopqrstuvwxyz   ")
+    if kind < 0.8:
         return _letters(rng, "".join(map(chr, range(33, 127))) + "     ")
     return _any_script(rng)
 
@@ -186,9 +186,30 @@ def _letters(rng: Random, alphabet: str) -> str:
     return "".join(alphabet[int(rng.random() * len(alphabet))] for _ in range(length))
 
 
+_SCRIPTS = (
+    (0xC0, 0x250),
+    (0x391, 0x3C9),
+    (0x410, 0x450),
+    (0x3041, 0x3097),
+    (0x4E00, 0x9FA5),
+    (0x1F300, 0x1F5FF),
+    (0x1F600, 0x1F64F),
+    (0xAC00, 0xD7A3),
+    (0x5D0, 0x5EA),
+)
+"""Latin, Greek, Cyrillic, Hiragana, Han, pictures, faces, Hangul, Hebrew: code point ranges."""
+
+
 def _any_script(rng: Random) -> str:
-    blocks = ((0xC0, 0x250), (0x391, 0x3C9), (0x410, 0x450), (0x3041, 0x3097), (0x4E00, 0x9FA5))
-    blocks += ((0x1F300, 0x1F5FF), (0x1F600, 0x1F64F), (0xAC00, 0xD7A3), (0x5D0, 0x5EA))
-    first, last = blocks[int(rng.random() * len(blocks))]
-    length = 1 + int(rng.random() * 6)
-    return "".join(chr(first + int(rng.random() * (last - first))) for _ in range(length))
+    """One script, one script among Latin letters, or characters from everywhere.
+
+    Together they show every byte beside every other, so that copying learns places, not words.
+    """
+    length, mixture = 1 + int(rng.random() * 8), rng.random()
+    first, last = _SCRIPTS[int(rng.random() * len(_SCRIPTS))]
+    if mixture < 0.3:
+        first, last = 0x80, (0x800, 0x10000, 0x20000)[int(rng.random() * 3)]
+    letters = [chr(first + int(rng.random() * (last - first))) for _ in range(length)]
+    if mixture > 0.7:
+        letters = [c if rng.random() < 0.4 else chr(97 + int(rng.random() * 26)) for c in letters]
+    return "".join(letters)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from labkit.gpu.ceilings import TOLERANCE, Ceilings, decode_flops, stated
@@ -108,7 +109,7 @@ def gemm(bench: Bench) -> Iterator[Row]:
     weight = torch.randn(side, side, device=bench.device).to(kind)
     for count in FEW_BATCHES if bench.dry else ROWS:
         rows = torch.randn(count, side, device=bench.device).to(kind)
-        samples = bench.time_ms(lambda rows=rows: rows @ weight, calls=bench.size(20, 4, 1))
+        samples = bench.time_ms(partial(torch.matmul, rows, weight), calls=bench.size(20, 4, 1))
         size = weight.element_size() * side * side
         floor = bench.ceilings.floor_ms(2.0 * count * side * side, size)
         params = {"m": count, "n": side, "k": side, "bytes": weight.element_size()}
@@ -125,7 +126,7 @@ def launches(bench: Bench) -> Iterator[Row]:
         decoder.board([])
         eager = bench.time_ms(decoder.once, calls=20)
         decoder.board([])
-        replayed = bench.time_ms(lambda d=decoder: d.run(20))
+        replayed = bench.time_ms(partial(decoder.run, 20))
         parameters = model.count(decoder.weights) + (preset.parameters if preset else 0)
         floor = bench.ceilings.floor_ms(decode_flops(parameters), 2 * parameters)
         name = preset.name if preset else "none"

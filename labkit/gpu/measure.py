@@ -76,7 +76,7 @@ def measure(
     folder: Path,
     *,
     only_missing: bool = False,
-    among: Sequence[Item] = ITEMS,
+    among: Sequence[Item] | None = None,
     limit_s: float = LIMIT_S,
     clock: Callable[[], float] = time.monotonic,
     today: date | None = None,
@@ -94,7 +94,7 @@ def measure(
         path = newest(folder, device) or path
         record = load(path) if path.exists() else record
     began = clock()
-    for item in among:
+    for item in ITEMS if among is None else among:
         if only_missing and _has(record, item) and item.name != "ceilings":
             say(f"{item.name}: there")
             continue

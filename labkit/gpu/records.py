@@ -179,8 +179,7 @@ def recorded(
 
     `device` is a part of a device's name. Raises BadRecord for a folder with a bad record.
     """
-    if code_of is None:
-        from labkit.gpu.measure import code_of
+    code_of = code_of or _code_of
     for record in records(folder):
         if device is not None and device not in record.device:
             continue
@@ -190,6 +189,12 @@ def recorded(
                 older = current is not None and record.code.get(key) != current
                 return _figure(record, row, older, today or date.today())
     return None
+
+
+def _code_of(key: str) -> str | None:
+    from labkit.gpu.measure import code_of
+
+    return code_of(key)
 
 
 def _figure(record: Record, row: Mapping[str, Any], older: bool, today: date) -> Figure:
@@ -230,7 +235,7 @@ def predicted(
     )  # fmt: skip
 
 
-def figure(key: str, device: str, *, folder: Path | None = None, **params: object) -> Figure:
+def figure(key: str, device: str, *, folder: Path | None = None, **params: Any) -> Figure:
     """RECORDED if there is a record of such a device, else PREDICTED.
 
     Raises LookupError, with the remedy, when there is neither; BadRecord for a bad record.

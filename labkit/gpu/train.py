@@ -120,7 +120,7 @@ def main() -> None:
     """Train, measure the quality, and write the weights with where they came from."""
     parser = argparse.ArgumentParser(prog="python -m labkit.gpu.train", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--out", type=Path, default=weights.folder())
     asked = parser.parse_args()
     torch.set_num_threads(THREADS)

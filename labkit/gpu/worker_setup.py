@@ -4,9 +4,9 @@
     function = load(worker, plan)     torch, weights, calibration, a self-test
     outputs = function(inputs)        `labkit.gpu.faults.is_fatal(error)`: report and exit
 
-Only `load` imports torch, so that a timer worker imports this module cheaply. The first worker of
-a fleet is loaded without a plan; its `function.plan` is handed to all others, so that every
-worker writes the same text and calibration is not disturbed by neighbours.
+Only `load` imports torch, so that a timer worker imports this module cheaply. Workers that are
+given no plan take the one this machine's workers agree on (`labkit.gpu.agreed`), so that all
+write the same text and no calibration is disturbed by neighbours.
 """
 
 from __future__ import annotations
