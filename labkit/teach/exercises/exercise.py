@@ -2,98 +2,37 @@
 
 import ast
 import inspect
-import textwrap
-from collections.abc import Callable, Sequence
+import linecache
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-from labkit.core.trace import Trace
+from hypothesis.errors import Flaky
+
+from labkit.teach.exercises.answers import is_stub, shown
 from labkit.teach.exercises.guard import (
     ChangedArgument,
     Guarded,
     OutOfSteps,
     Raised,
+    fingerprint,
+    tampered,
 )
+from labkit.teach.exercises.verdict import Case, Mark, NotAttempted, Refuted, Verdict
+from labkit.teach.page import Page
 
-
-class Mark(StrEnum):
-    """How a check ends."""
-
-    NOT_ATTEMPTED = "not attempted"
-    FAILED = "failed"
-    PASSED = "passed"
-    RAISED = "raised"
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """The smallest case on which an answer and the rule differ.
-
-    `head` and `rows` are a table of at most five rows ("arrivals", "yours", "the rule"); `yours`
-    and `rule` are the traces of both, for the dock.
-    """
-
-    why: str
-    head: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    yours: Trace | None = None
-    rule: Trace | None = None
-
-
-class Refuted(Exception):
-    """Raised by a judge that has found the smallest failing case."""
-
-    def __init__(self, case: Case) -> None:
-        super().__init__(case.why)
-        self.case = case
-
-
-class NotAttempted(Exception):
-    """Raised when the learner's function is still the stub."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a check says: a mark, one line, and the case that shows it."""
-
-    exercise_id: str
-    mark: Mark
-    line: str
-    case: Case | None = None
-    printed: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the learner's own answer is right."""
-        return self.mark is Mark.PASSED
-
-    def __str__(self) -> str:
-        lines = [f"{self.exercise_id} {self.mark}: {self.line}"]
-        if self.case and self.case.rows:
-            table = (self.case.head, *self.case.rows)
-            widths = [max(len(row[i]) for row in table) for i in range(len(self.case.head))]
-            lines += [
-                "  "
-                + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-                for row in table
-            ]
-        if self.printed:
-            lines += ["your code printed:", textwrap.indent(self.printed.rstrip(), "  ")]
-        return "\n".join(lines)
-
-
-Judge = Callable[[Guarded], None]
+Judge = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
 class Exercise:
     """One thing to build, and everything needed to check the answer and the check itself.
 
-    `stub`, `solution`, `mutants` and `alternatives` are sources of one function; a mutant is a
-    plausible wrong answer, an alternative a right one written differently. `judge` is handed the
-    learner's guarded function: it returns when the answer is right and raises `Refuted` with the
-    smallest case when it is not.
+    `stub`, `solution`, `mutants` and `alternatives` are sources of one function, or of one
+    assignment where the answer is a value; a mutant is a plausible wrong answer, an alternative a
+    right one written differently. `judge` is handed the learner's guarded function, or the value:
+    it returns when the answer is right and raises `Refuted` with the smallest case when it is not.
+    `exhibit` makes the page that the question is about, where there is one.
     """
 
     id: str
@@ -108,51 +47,85 @@ class Exercise:
     judge: Judge = field(repr=False)
     mutants: tuple[str, ...] = field(default=(), repr=False)
     alternatives: tuple[str, ...] = field(default=(), repr=False)
+    exhibit: Callable[[], tuple[Page, Any]] | None = field(default=None, repr=False)
+    right: str = "every case agrees with the rule"
+
+    @property
+    def is_function(self) -> bool:
+        """Whether the answer is a function, rather than a value."""
+        return isinstance(_defined(self.stub), ast.FunctionDef)
 
     @property
     def name(self) -> str:
-        """The name of the function to write."""
-        return next(n.name for n in ast.parse(self.stub).body if isinstance(n, ast.FunctionDef))
+        """The name of what is to be written."""
+        node = _defined(self.stub)
+        if isinstance(node, ast.FunctionDef):
+            return node.name
+        assert isinstance(node, ast.Assign)
+        assert isinstance(node.targets[0], ast.Name)
+        return node.targets[0].id
 
     @property
     def notebook(self) -> str:
         """The number of the notebook it stands in."""
         return self.id.split(".")[0]
 
-    def compiled(self, source: str) -> Callable[..., Any]:
-        """The function that a source of this exercise defines."""
-        names: dict[str, Any] = {}
-        exec(compile(source, f"<{self.id}>", "exec"), names)
-        function: Callable[..., Any] = names[self.name]
-        return function
+    def compiled(self, source: str) -> Any:
+        """The function, or the value, that a source of this exercise defines."""
+        names: dict[str, Any] = {"__name__": f"labkit_{self.id.replace('.', '_')}"}
+        place = f"<{self.id}>"
+        exec(compile(source, place, "exec"), names)
+        # So that inspect.getsource shows the reference too.
+        linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
+        return names[self.name]
 
-    def reference(self) -> Callable[..., Any]:
-        """The solution as a function."""
+    def reference(self) -> Any:
+        """The solution as a function, or as the value."""
         return self.compiled(self.solution)
 
-    def judged(self, function: Callable[..., Any]) -> Verdict:
-        """The verdict on a function, the same on every run; never an exception.
+    def judged(self, answer: Any) -> Verdict:
+        """The verdict on an answer, the same on every run; never an exception.
 
         Runs in this process: `bench.check` does the same where it can be stopped.
         """
-        if not callable(function):
-            what = f"{function!r} is not a function; define {self.name} and hand it over"
+        if is_stub(answer):
+            return self.not_attempted()
+        if not self.is_function:
+            return self._tried(lambda: self.judge(answer), None)
+        if not callable(answer):
+            what = f"{shown(answer)} is not a function; define {self.name} and hand it over"
             return Verdict(self.id, Mark.RAISED, what)
-        if problem := self._signature_problem(function):
+        if problem := self._signature_problem(answer):
             return Verdict(self.id, Mark.RAISED, problem)
-        guarded = Guarded(function)
-        mark, line, case = Mark.PASSED, "every case agrees with the rule", None
+        guarded = Guarded(answer, self.name)
+        return self._tried(lambda: self.judge(guarded), guarded)
+
+    def not_attempted(self) -> Verdict:
+        """The verdict on a stub."""
+        return Verdict(self.id, Mark.NOT_ATTEMPTED, f"write {self.name}, then check it")
+
+    def _tried(self, judge: Callable[[], None], guarded: Guarded | None) -> Verdict:
+        mark, line, case = Mark.PASSED, self.right, None
+        before = fingerprint()
         try:
-            self.judge(guarded)
+            judge()
         except NotAttempted:
-            mark, line = Mark.NOT_ATTEMPTED, f"write {self.name} above, then check again"
+            return self.not_attempted()
         except Refuted as refuted:
             mark, line, case = Mark.FAILED, refuted.case.why, refuted.case
         except ChangedArgument as error:
             mark, line = Mark.FAILED, str(error)
+        except Flaky:
+            mark, line = Mark.RAISED, "it gave two different answers to the same question"
         except (OutOfSteps, Raised) as error:
             mark, line = Mark.RAISED, str(error)
-        return Verdict(self.id, mark, line, case, guarded.printed.text)
+        except Exception as error:
+            mark = Mark.RAISED
+            line = f"what came back could not be read ({type(error).__name__}: {error})"
+        if name := tampered(before):
+            mark, case = Mark.RAISED, None
+            line = f"your code changed {name}; a check needs the lab as it is"
+        return Verdict(self.id, mark, line, case, guarded.printed.text if guarded else "")
 
     def _signature_problem(self, function: Callable[..., Any]) -> str | None:
         wanted = list(inspect.signature(self.reference()).parameters)
@@ -160,41 +133,14 @@ class Exercise:
             inspect.signature(function).bind(*wanted)
         except TypeError:
             return f"{self.name} takes ({', '.join(wanted)}); yours takes other arguments"
-        except ValueError:
+        except Exception:
             return None
         return None
 
 
-def attempted(answer: Any) -> Any:
-    """The learner's answer; raises `NotAttempted` for the stub's ellipsis."""
-    if answer is ...:
-        raise NotAttempted
-    return answer
+def _defined(source: str) -> ast.stmt:
+    """The function or the assignment that a source is there for: the last one."""
+    return ast.parse(source).body[-1]
 
 
-def whole(answer: Any, what: str, given: str) -> int:
-    """A whole number, or `Refuted` saying what came instead."""
-    attempted(answer)
-    if isinstance(answer, bool) or not isinstance(answer, int):
-        kind = type(answer).__name__
-        hint = "; did you forget to return?" if answer is None else ""
-        raise Refuted(Case(f"{given}: got {answer!r} ({kind}), but {what} is a whole number{hint}"))
-    return answer
-
-
-def number(answer: Any, what: str, given: str) -> float:
-    """A finite number, or `Refuted` saying what came instead."""
-    attempted(answer)
-    good = isinstance(answer, int | float) and not isinstance(answer, bool)
-    if not good or answer != answer or answer in (float("inf"), float("-inf")):
-        hint = "; did you forget to return?" if answer is None else ""
-        raise Refuted(Case(f"{given}: got {answer!r}, but {what} is a finite number{hint}"))
-    return answer
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> dict[str, Any]:
-    """The table of a `Case`, cut to five rows."""
-    return {
-        "head": tuple(head),
-        "rows": tuple(tuple(str(cell) for cell in row) for row in rows[:5]),
-    }
+__all__ = ["Case", "Exercise", "Judge", "Mark", "NotAttempted", "Refuted", "Verdict"]

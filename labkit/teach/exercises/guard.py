@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from io import TextIOBase
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
-STEPS = 1_000_000
+from labkit.teach.exercises.answers import called
+
+STEPS = 300_000
 """Bytecode steps of the learner's code that one call may take."""
+
+ALL_STEPS = 15_000_000
+"""Steps that all calls of one check may take together: a few seconds."""
 
 CHARACTERS = 2_000
 """Printed characters that are kept; the rest is dropped."""
@@ -61,12 +66,20 @@ class Guarded:
 
     The count of steps is exact, so that a verdict is the same on every run. What takes no steps,
     such as `sum(itertools.count())`, is stopped by the process that runs the check (`bench`).
+    `printed` holds what it printed since `fresh` was called.
     """
 
-    def __init__(self, function: Callable[..., Any], steps: int = STEPS) -> None:
+    def __init__(
+        self, function: Callable[..., Any], name: str = "your function", steps: int = STEPS
+    ) -> None:
         self.function = function
-        self.name = getattr(function, "__name__", "your function")
+        self.name = name
         self.steps = steps
+        self.left = ALL_STEPS
+        self.printed = Printed()
+
+    def fresh(self) -> None:
+        """Forget what was printed: another case begins."""
         self.printed = Printed()
 
     def __call__(self, *args: Any) -> Any:
@@ -74,25 +87,27 @@ class Guarded:
         before = copy.deepcopy(args)
         with redirect_stdout(self.printed), redirect_stderr(self.printed):
             try:
-                with self._counting():
+                with self._counting(before):
                     result = self.function(*args)
             except NotImplementedError:
                 return ...
-            except Exception as error:
-                raise Raised(f"{self.name} raised {type(error).__name__}: {error}") from error
-            except (SystemExit, KeyboardInterrupt) as error:
-                if isinstance(error, KeyboardInterrupt) and not error.args:
-                    raise
-                raise Raised(f"{self.name} raised {type(error).__name__}") from error
+            except (OutOfSteps, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                said = f": {error}" if str(error) else ""
+                what = f"{called(self.name, before)} raised {type(error).__name__}{said}"
+                raise Raised(what) from error
         if args != before:
             raise ChangedArgument(
-                f"{self.name} changed what it was given; build something new and return it"
+                f"{called(self.name, before)} changed what it was given; build something new and "
+                "return it"
             )
         return result
 
     @contextmanager
-    def _counting(self) -> Iterator[None]:
-        left = self.steps
+    def _counting(self, args: tuple[Any, ...]) -> Iterator[None]:
+        left = min(self.steps, self.left)
+        at_first = left
 
         def count(frame: FrameType, event: str, arg: Any) -> Any:
             nonlocal left
@@ -100,7 +115,10 @@ class Guarded:
                 frame.f_trace_opcodes, frame.f_trace_lines = True, False
             left -= 1
             if left < 0:
-                raise OutOfSteps(f"{self.name} took {self.steps:,} steps and was not done")
+                raise OutOfSteps(
+                    f"{called(self.name, args)} took {at_first:,} steps and was not done: "
+                    "does a loop in it ever end?"
+                )
             return count
 
         before = sys.gettrace()
@@ -109,3 +127,25 @@ class Guarded:
             yield
         finally:
             sys.settrace(before)
+            self.left -= at_first - left
+
+
+def fingerprint() -> dict[str, int]:
+    """Every name of the lab and of the language's built-ins, with the identity of its value."""
+    found: dict[str, int] = {}
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, ModuleType) and name.partition(".")[0] in ("labkit", "builtins"):
+            for key, value in list(vars(module).items()):
+                found[f"{name}.{key}"] = id(value)
+                if isinstance(value, type) and value.__module__ == name != "builtins":
+                    found |= {f"{name}.{key}.{k}": id(v) for k, v in list(vars(value).items())}
+    return found
+
+
+def tampered(before: dict[str, int]) -> str | None:
+    """The first name that has another value than before; None when all is as it was.
+
+    Names a module got meanwhile do not count: it may import on first use.
+    """
+    after = fingerprint()
+    return next((name for name, value in before.items() if after.get(name, value) != value), None)
