@@ -26,36 +26,22 @@ A cell's first line says what it is, after `# %%`:
 - `only="learner"` or `only="solved"`: in one of the two notebooks alone.
 '''
 
-import os
 import re
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import jupytext
 import nbformat
-from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from labkit.paths import checkout_dir
+from labkit.teach.execution import KERNEL, LANGUAGE, execute
 from labkit.teach.lints import tidy_problems
 
 Build = Literal["learner", "solved"]
 BUILDS: tuple[Build, ...] = ("learner", "solved")
 TAGS = {"parameters", "answer", "nbval-ignore-output", "raises-exception", "live", "gpu-extra"}
-WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-CELL_SECONDS = 60
-
-KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-LANGUAGE = {
-    "name": "python",
-    "file_extension": ".py",
-    "mimetype": "text/x-python",
-    "nbconvert_exporter": "python",
-    "pygments_lexer": "ipython3",
-}
 
 
 class SourceError(ValueError):
@@ -183,53 +169,6 @@ def _slug(markdown: str) -> str:
 
 
 # -- the executed form -----------------------------------------------------------------------------
-
-
-def execute(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Run every cell in a fresh kernel, with an empty learner's folder; tidied afterwards."""
-    with tempfile.TemporaryDirectory(prefix="labkit-home-") as home:
-        own = {"LABKIT_HOME": home, "PYTHONHASHSEED": "0", "MPLBACKEND": "agg"}
-        client = NotebookClient(
-            nb,
-            timeout=CELL_SECONDS,
-            kernel_name=KERNEL["name"],
-            resources={"metadata": {"path": str(folder)}},
-            record_timing=False,
-        )
-        client.execute(env={**os.environ, **own})
-    return tidy(nb)
-
-
-def tidy(nb: NotebookNode) -> NotebookNode:
-    """Take out what only a running kernel could use, and what differs from machine to machine."""
-    nb.metadata = nbformat.from_dict(
-        {**{key: nb.metadata[key] for key in ("labkit",) if key in nb.metadata},
-         "kernelspec": KERNEL, "language_info": LANGUAGE}
-    )  # fmt: skip
-    for cell in nb.cells:
-        cell.metadata.pop("execution", None)
-        for output in cell.get("outputs", []):
-            output.get("data", {}).pop(WIDGET_VIEW, None)
-            output.pop("transient", None)
-        if "outputs" in cell:
-            cell.outputs = list(_joined(cell.outputs))
-    return nb
-
-
-def _joined(outputs: list[NotebookNode]) -> Iterator[NotebookNode]:
-    """Neighbouring pieces of one stream as one: where they break depends on timing."""
-    held: NotebookNode | None = None
-    for output in outputs:
-        if held is not None and output.output_type == "stream" and output.name == held.name:
-            held.text += output.text
-            continue
-        if held is not None:
-            yield held
-        held = output if output.output_type == "stream" else None
-        if held is None:
-            yield output
-    if held is not None:
-        yield held
 
 
 def build(source: Path, folder: Path, run: bool = True) -> list[Path]:

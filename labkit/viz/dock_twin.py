@@ -7,14 +7,24 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyBboxPatch, Polygon, Rectangle
 
-from labkit.core.units import MS
 from labkit.viz.layout import BANK, DIVIDERS, DOCK, RIVER
-from labkit.viz.moment import Moment, caption, moment, telling_instant
+from labkit.viz.moment import (
+    Moment,
+    bank_words,
+    boat_words,
+    caption,
+    lane_is_down,
+    lane_words,
+    moment,
+    seat_words,
+    telling_instant,
+    timer_words,
+)
 from labkit.viz.picture import Picture
 from labkit.viz.segments import Segments
 from labkit.viz.style import CSS_DPI, picture, style
 from labkit.viz.tokens import SMALL_PX, TEXT_PX, Palette, Theme, palette
-from labkit.viz.words import instant
+from labkit.viz.words import instant, short
 
 MARGIN = 16
 POINTS = 72 / CSS_DPI
@@ -104,11 +114,7 @@ class _Pen:
         place = dock["layout"]
         for row, (x, y) in zip(now.bank, place["bank"], strict=False):
             self._passenger(x, y, row, place)
-        waiting = f"{len(now.bank)} wait" if len(now.bank) != 1 else "1 waits"
-        words = [waiting if now.bank else "nobody waits here"]
-        if now.gone:
-            words.append(f"{now.gone} turned away")
-        self.text(BANK["left"], place["floor"] - 10, " · ".join(words), self.p.muted)
+        self.text(BANK["left"], place["floor"] - 10, bank_words(now), self.p.muted)
 
     def _passenger(self, x: float, y: float, row: dict[str, Any], place: dict[str, Any]) -> None:
         p, radius = self.p, place["radius"]
@@ -214,56 +220,3 @@ class _Pen:
             self.text(left, last + 24, "0", p.muted)
         end = "right" if right - head < 30 else "center"
         self.text(min(head, right), last + 24, instant(at), p.orange, ha=end)
-
-
-# -- the words, which the script repeats ---------------------------------------------------------
-
-
-def timer_words(dock: dict[str, Any], now: Moment) -> str:
-    """What stands under the timer bar."""
-    if dock["max_wait"] is not None:
-        limit = instant(dock["max_wait"])
-        if now.waited is None:
-            return f"0 of {limit}"
-        return f"the first has waited {now.waited // MS:,} of {limit}"
-    if now.waited is None:
-        return "no timer"
-    return f"no timer; the first has waited {instant(now.waited)}"
-
-
-def seat_words(dock: dict[str, Any], now: Moment) -> str:
-    """What stands under the boat."""
-    if now.free:
-        more = f" · {now.free - 1} more free" if now.free > 1 else ""
-        return f"{len(now.aboard)} of {dock['max_batch']} seats{more}"
-    if not now.out:
-        return "no boat"
-    back = min(boat["planned"] for boat in now.out) - now.at
-    return f"no boat: the next is back in {instant(max(back, 0))}"
-
-
-def boat_words(boat: dict[str, Any], roomy: bool) -> str:
-    """What stands beside a boat that is out."""
-    if roomy:
-        return f"boat {boat['id']} · {boat['size']} aboard · {boat['badge']}"
-    return f"{boat['size']} · {boat['badge']}"
-
-
-def lane_words(dock: dict[str, Any], lane: int, down: bool, roomy: bool) -> str:
-    """What stands in a lane with no boat in it."""
-    if dock["gpus"] is None:
-        return ""
-    name = f"GPU {dock['gpus'][lane]}"
-    if down:
-        return f"{name} is down"
-    return f"{name} is at the dock" if roomy else name
-
-
-def lane_is_down(dock: dict[str, Any], lane: int, at: int) -> bool:
-    """Whether this lane's GPU serves nobody at an instant."""
-    return any(a <= at < b for a, b in dock["downs"][lane]) if dock["downs"] else False
-
-
-def short(title: str) -> str:
-    """A title that fits before the time axis."""
-    return title if len(title) <= 24 else f"{title[:23]}…"

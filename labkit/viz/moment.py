@@ -97,3 +97,60 @@ def _shows(segments: Segments, at: int) -> float:
         total += 4 * len(now.aboard) / dock["max_batch"] + bool(now.bank)
         total += min(len(now.out), 2) + 3 * bool(now.aboard and now.out)
     return total
+
+
+# -- the words, which the script repeats ---------------------------------------------------------
+
+
+def timer_words(dock: dict[str, Any], now: Moment) -> str:
+    """What stands under the timer bar."""
+    if dock["max_wait"] is not None:
+        limit = instant(dock["max_wait"])
+        if now.waited is None:
+            return f"0 of {limit}"
+        return f"the first has waited {now.waited // MS:,} of {limit}"
+    if now.waited is None:
+        return "no timer"
+    return f"no timer; the first has waited {instant(now.waited)}"
+
+
+def seat_words(dock: dict[str, Any], now: Moment) -> str:
+    """What stands under the boat."""
+    if now.free:
+        more = f" · {now.free - 1} more free" if now.free > 1 else ""
+        return f"{len(now.aboard)} of {dock['max_batch']} seats{more}"
+    if not now.out:
+        return "no boat"
+    back = min(boat["planned"] for boat in now.out) - now.at
+    return f"no boat: the next is back in {instant(max(back, 0))}"
+
+
+def boat_words(boat: dict[str, Any], roomy: bool) -> str:
+    """What stands beside a boat that is out."""
+    if roomy:
+        return f"boat {boat['id']} · {boat['size']} aboard · {boat['badge']}"
+    return f"{boat['size']} · {boat['badge']}"
+
+
+def lane_words(dock: dict[str, Any], lane: int, down: bool, roomy: bool) -> str:
+    """What stands in a lane with no boat in it."""
+    if dock["gpus"] is None:
+        return ""
+    name = f"GPU {dock['gpus'][lane]}"
+    if down:
+        return f"{name} is down"
+    return f"{name} is at the dock" if roomy else name
+
+
+def lane_is_down(dock: dict[str, Any], lane: int, at: int) -> bool:
+    """Whether this lane's GPU serves nobody at an instant."""
+    return any(a <= at < b for a, b in dock["downs"][lane]) if dock["downs"] else False
+
+
+def bank_words(now: Moment) -> str:
+    """What stands under the bank."""
+    waiting = f"{len(now.bank)} wait" if len(now.bank) != 1 else "1 waits"
+    words = [waiting if now.bank else "nobody waits here"]
+    if now.gone:
+        words.append(f"{now.gone} turned away")
+    return " · ".join(words)

@@ -73,3 +73,8 @@ def ms(duration: int) -> str:
 def instant(at: int) -> str:
     """An instant on the time axis, to the whole millisecond: the eye needs no more."""
     return f"{at // MS:,} ms"
+
+
+def short(title: str) -> str:
+    """A title that fits before the time axis."""
+    return title if len(title) <= 24 else f"{title[:23]}…"
