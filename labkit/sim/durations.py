@@ -56,7 +56,7 @@ def durations(instants: Sequence[int], groups: Sequence[Group]) -> Durations:
     if not groups:
         return Durations(0, 0, (), 0)
     number = groups[-1].last - groups[0].first
-    ranks = [max(ceil(percent / 100 * number), 1) for percent in PERCENTILES]
+    ranks = [max(ceil(percent * number / 100), 1) for percent in PERCENTILES]
     ranked = None
     if number >= FEW * len(groups) and len(groups) >= STRIDE:
         ranked = _from_sample(instants, groups, ranks)
