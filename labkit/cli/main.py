@@ -23,6 +23,8 @@ COMMANDS: dict[str, Entry] = {
     "sim": Entry("labkit.cli.sim:sim", "Simulate the gateway: the code that serves, sped up."),
     "live": Entry("labkit.cli.live:live", "Real load on worker processes; kill one."),
     "bench": Entry("labkit.cli.bench:bench", "Our speed beside that of peers, as ratios."),
+    "notebooks": Entry("labkit.cli.notebooks:notebooks", "Build the notebooks, or find drift."),
+    "run": Entry("labkit.cli.run:run", "Run a notebook with parameters of your own."),
     "measure": Entry("labkit.cli.measure:measure", "Measure this machine; keep the figures."),
 }
 """In the order of the help page; a new command is one line here."""
