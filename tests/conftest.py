@@ -43,6 +43,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_home].cleanup()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests come last, after the notebooks too.
+
+    The browser's driver keeps an event loop running in this thread and processes beside it, until
+    the end of the run; a test that wants neither must come before.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item):
     """With LABKIT_REQUIRE_BROWSER set, a browser test that is skipped has failed."""

@@ -25,6 +25,12 @@ EXTRAS = {
 BASE = [Requirement(line) for line in PROJECT["dependencies"]]
 DECLARED = [*BASE, *(requirement for extra in EXTRAS.values() for requirement in extra)]
 CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib"}
+BROUGHT_ALONG = {
+    *("cycler", "pil"),  # by matplotlib
+    *("ipython", "jupyter_client", "psutil", "traitlets"),  # by the kernel
+    *("jupyter_server", "jupyterlab_server", "nbclient", "nbconvert", "nbformat"),  # by JupyterLab
+    "packaging",  # by pytest
+}
 IMPORT_NAMES = {"import-linter": "importlinter", "pytest-xdist": "xdist", "pyyaml": "yaml"}
 
 
@@ -85,15 +91,13 @@ def test_what_the_set_up_looks_for_is_what_the_base_and_the_lab_extra_declare():
     assert set(bootstrap.NEEDED) == {IMPORT_NAMES.get(name, name) for name in names}
 
 
-def test_everything_the_package_imports_is_declared():
+@pytest.mark.parametrize("folder", ["labkit", "tests", "tools"])
+def test_everything_that_is_imported_is_declared(folder):
     known = {IMPORT_NAMES.get(r.name, r.name.replace("-", "_")).lower() for r in DECLARED}
-    # These come with a declared package, which is made of them.
-    known |= {"ipython", "jupyter_client", "jupyter_server", "nbclient", "nbconvert", "nbformat"}
-    known |= {"cycler", "pil", "psutil"}
-    known |= {"labkit", "traitlets"} | set(sys.stdlib_module_names)
+    known |= BROUGHT_ALONG | {"labkit", "tests", "tools"} | set(sys.stdlib_module_names)
     strangers = {
         path.relative_to(ROOT).as_posix(): unknown
-        for path in sorted((ROOT / "labkit").rglob("*.py"))
+        for path in sorted((ROOT / folder).rglob("*.py"))
         if (unknown := {name for name in imports_of(path) if name.lower() not in known})
     }
     assert strangers == {}
