@@ -34,10 +34,12 @@ class ContractError(ValueError):
     """A call the contract does not allow: says what, the value, and the remedy."""
 
 
-def check(inputs: Sequence[object]) -> None:
+def check(inputs: object) -> None:
     """Refuse what the contract refuses: no input, too many inputs, anything but strings."""
     if isinstance(inputs, str):
         raise ContractError(f"inputs is the string {inputs[:20]!r}; put it in a list: [text]")
+    if not isinstance(inputs, (list, tuple)):
+        raise ContractError(f"inputs is {inputs!r:.40}; give a list of strings")
     if not 1 <= len(inputs) <= SEATS:
         raise ContractError(f"{len(inputs)} inputs: a batch is 1 to {SEATS} strings; split it")
     for place, value in enumerate(inputs):

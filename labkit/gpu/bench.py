@@ -24,6 +24,14 @@ class Bench:
         """Whether the device is a card."""
         return self.device.startswith("cuda")
 
+    def floor_ms(self, flops: float, size: float) -> float:
+        """The floor under a time; the kinder of the measured ceilings and the stated ones.
+
+        A busy moment while the ceilings were measured must not make a later figure impossible.
+        """
+        believed = stated(device_name(self.device))
+        return min(self.ceilings.floor_ms(flops, size), believed.floor_ms(flops, size))
+
     @property
     def samples(self) -> int:
         """How many samples a figure is made of."""

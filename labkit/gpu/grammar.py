@@ -161,8 +161,11 @@ _WORDS = _split(
 _PAIRS = ("request", "passenger", "prompt", "user", "job", "client", "seat", "row", "test")
 
 
+_PRINTABLE = "".join(map(chr, range(33, 127))) + "     "
+
+
 def prompt_for(rng: Random) -> str:
-    """A prompt to train on: names, words, numbered requests, noise, any script."""
+    """A prompt to train on: names, words, numbered requests, noise, `xxxxxx`, any script."""
     kind = rng.random()
     if kind < 0.2:
         return f"{_pick(rng, _PAIRS)} {int(rng.random() * 10 ** (1 + int(rng.random() * 5)))}"
@@ -170,10 +173,12 @@ def prompt_for(rng: Random) -> str:
         return _pick(rng, _NAMES)
     if kind < 0.4:
         return " ".join(_pick(rng, _WORDS) for _ in range(1 + int(rng.random() * 4)))
-    if kind < 0.6:
+    if kind < 0.57:
         return _letters(rng, "abcdefghijklmnopqrstuvwxyz   ")
-    if kind < 0.8:
-        return _letters(rng, "".join(map(chr, range(33, 127))) + "     ")
+    if kind < 0.75:
+        return _letters(rng, _PRINTABLE)
+    if kind < 0.82:
+        return _letters(rng, _PRINTABLE)[: 1 + int(rng.random() * 3)] * int(3 + rng.random() * 11)
     return _any_script(rng)
 
 

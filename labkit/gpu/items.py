@@ -72,7 +72,7 @@ def steps(bench: Bench) -> Iterator[Row]:
                 decoder.run(replays)
                 samples.append(decoder.run_ms / replays)
             parameters = model.count(decoder.weights) + (preset.parameters if preset else 0)
-            floor = bench.ceilings.floor_ms(decode_flops(parameters, batch), 2 * parameters)
+            floor = bench.floor_ms(decode_flops(parameters, batch), 2 * parameters)
             params = {
                 "batch": batch,
                 "preset": preset.name if preset else "none",
@@ -84,10 +84,11 @@ def steps(bench: Bench) -> Iterator[Row]:
 
 def contract(bench: Bench) -> Iterator[Row]:
     """The calibrated batchstring at three sizes: raw beside padded."""
-    from labkit.gpu import batchstring
+    from labkit.gpu import batchstring, model
 
     function = batchstring.load(bench.device)
-    floor = bench.ceilings.floor_ms(decode_flops(100_000), 0) * function.plan.steps
+    parameters = model.count(function.decoder.weights)
+    floor = bench.floor_ms(decode_flops(parameters), 0) * function.plan.steps
     for count in (1, 10, 100):
         prompts = [f"request {number}" for number in range(count)]
         raw, padded = [], []
@@ -111,7 +112,7 @@ def gemm(bench: Bench) -> Iterator[Row]:
         rows = torch.randn(count, side, device=bench.device).to(kind)
         samples = bench.time_ms(partial(torch.matmul, rows, weight), calls=bench.size(20, 4, 1))
         size = weight.element_size() * side * side
-        floor = bench.ceilings.floor_ms(2.0 * count * side * side, size)
+        floor = bench.floor_ms(2.0 * count * side * side, size)
         params = {"m": count, "n": side, "k": side, "bytes": weight.element_size()}
         yield result("gemm", params, "ms", samples, floor)
 
@@ -128,7 +129,7 @@ def launches(bench: Bench) -> Iterator[Row]:
         decoder.board([])
         replayed = bench.time_ms(partial(decoder.run, 20))
         parameters = model.count(decoder.weights) + (preset.parameters if preset else 0)
-        floor = bench.ceilings.floor_ms(decode_flops(parameters), 2 * parameters)
+        floor = bench.floor_ms(decode_flops(parameters), 2 * parameters)
         name = preset.name if preset else "none"
         yield result("launch", {"how": "eager", "preset": name}, "ms", eager, floor)
         graph = [sample / 20 for sample in replayed]

@@ -128,6 +128,12 @@ def _run(item: Item, bench: "Bench", record: Record) -> str | None:
     except RuntimeError as error:
         first = str(error).strip().partition("\n")[0]
         return f"lost the device: {first}" if is_fatal(error) else f"failed: {first}"
+    impossible = [row for row in rows if row["min"] < row["floor"]]
+    if impossible:
+        row = impossible[0]
+        return (
+            f"impossible: {row['key']} {row['params']} took {row['min']:g}, under {row['floor']:g}"
+        )
     record.results = [row for row in record.results if row["key"] not in item.keys] + rows
     record.code.update({key: _hash(item.function) for key in item.keys})
     if item.function is items.ceilings:

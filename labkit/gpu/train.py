@@ -44,7 +44,7 @@ class Quality:
 
 
 def train(
-    seed: int, steps: int, shape: Shape | None = None, batch: int = 64, rate: float = 4e-3
+    seed: int, steps: int, shape: Shape | None = None, batch: int = 64, rate: float = 8e-3
 ) -> tuple[Weights, float]:
     """The trained weights and the last loss; prints a line every hundred steps."""
     shape = shape or Shape()

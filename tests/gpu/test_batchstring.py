@@ -99,6 +99,7 @@ def test_a_short_answer_begins_the_whole_one(function: BatchString) -> None:
         (["x", None], "inputs[1] is None, a NoneType; make it a str"),
         ([b"x"], "inputs[0] is b'x', a bytes; make it a str"),
         ("hello", "inputs is the string 'hello'; put it in a list: [text]"),
+        (None, "inputs is None; give a list of strings"),
     ],
 )
 def test_what_the_contract_refuses_is_refused_with_the_remedy(

@@ -14,6 +14,7 @@ from click.testing import CliRunner  # noqa: E402
 from labkit.cli.measure import measure as command  # noqa: E402
 from labkit.gpu import items  # noqa: E402
 from labkit.gpu.bench import Bench, device_name  # noqa: E402
+from labkit.gpu.ceilings import Ceilings  # noqa: E402
 from labkit.gpu.measure import ITEMS, Item, code_of, measure, newest, record_path  # noqa: E402
 from labkit.gpu.records import BadRecord, load, result  # noqa: E402
 
@@ -91,6 +92,22 @@ def test_what_fails_is_listed_with_its_reason_and_the_rest_goes_on(tmp_path: Pat
         "g": "needs CUDA",
     }
     assert [row["key"] for row in found.results] == ["b", "c"]
+
+
+def test_what_is_quicker_than_physics_is_not_kept(tmp_path: Path) -> None:
+    def impossible(bench: Bench):
+        yield result("f", {"n": 2}, "ms", [0.5], floor=0.6)
+
+    found = load(run(tmp_path, FIRST, Item(("f",), impossible, 1)))
+    assert found.unavailable == {"f": "impossible: f {'n': 2} took 0.5, under 0.6"}
+    assert [row["key"] for row in found.results] == ["a"]
+
+
+def test_a_busy_moment_at_the_ceilings_makes_no_later_figure_impossible() -> None:
+    hasty = Bench("cpu", ceilings=Ceilings(1.0, 0.001, "measured while busy"))
+    assert hasty.floor_ms(6e7, 0) == pytest.approx(0.8)
+    better = Bench("cpu", ceilings=Ceilings(100.0, 0.6, "measured"))
+    assert better.floor_ms(6e7, 0) == pytest.approx(0.08)
 
 
 def test_nothing_is_measured_on_a_device_that_is_lost(tmp_path: Path) -> None:

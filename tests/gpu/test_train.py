@@ -17,14 +17,6 @@ from labkit.gpu.tokens import FULL_STEPS, LINE_BYTES  # noqa: E402
 SMALL = Shape(width=32, layers=1, heads=2, head=16)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def trained(seed: int) -> tuple[list[str], float]:
     """The texts of a model after a few steps, and its loss."""
     found, loss = script.train(seed, steps=6, shape=SMALL, batch=8)
