@@ -2,14 +2,17 @@
 
 import ast
 import re
+import shlex
 import subprocess
 import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 
+from labkit.cli.main import main
 from tools.architecture import PAGE, READ_FIRST, WHOLE, page_with_map
 
 ROOT = Path(__file__).parents[2]
@@ -134,6 +137,27 @@ def test_make_help_has_a_line_for_every_target():
     assert targets == set(helped)
     assert phony
     assert set(phony[1].split()) == targets
+
+
+def commands_of(page: str) -> list[list[str]]:
+    """The words of each `labkit ...` line in a page's code blocks, its comment left out."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("labkit ")]
+
+
+@pytest.mark.parametrize(
+    "words", commands_of((ROOT / "README.md").read_text("utf-8")), ids=" ".join
+)
+def test_every_command_in_the_readme_exists_with_its_options(words):
+    command: click.Command | None = main
+    context = click.Context(main)
+    rest = iter(words)
+    while isinstance(command, click.Group):
+        command = command.get_command(context, next(rest))
+    assert command is not None
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("-")} <= known
 
 
 def test_no_file_names_a_machine_or_a_registry():
