@@ -1,6 +1,7 @@
 """A small page of text: the same words for a terminal and, as quiet HTML, for a notebook."""
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -26,14 +27,14 @@ class Page:
 
 def show(thing: Any) -> None:
     """Display in a notebook, print elsewhere."""
-    from IPython.core.getipython import get_ipython
-
-    if get_ipython() is None:
-        print(thing)
-    else:
+    if "IPython" in sys.modules:
+        from IPython.core.getipython import get_ipython
         from IPython.display import display
 
-        display(thing)
+        if get_ipython() is not None:
+            display(thing)
+            return
+    print(thing)
 
 
 def inline(text: str) -> str:

@@ -2,7 +2,6 @@
 
 import dis
 import re
-from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
@@ -54,7 +53,8 @@ def _words(value: Any) -> str:
         return f"{'free' if value.tier else 'paid'} {value.id}"
     if type(value) in (list, tuple):
         inside = ", ".join(_words(one) for one in value[:20]) + (", ..." if value[20:] else "")
-        return f"[{inside}]" if type(value) is list else f"({inside})"
+        alone = "," if type(value) is tuple and len(value) == 1 else ""
+        return f"[{inside}]" if type(value) is list else f"({inside}{alone})"
     if type(value) is frozenset:
         return _words(set(value)) if value else "nobody"
     if type(value) is set:
@@ -121,6 +121,3 @@ def _wrong(answer: Any, wanted: str, given: str) -> Refuted:
 def called(name: str, args: tuple[Any, ...]) -> str:
     """A call in words: `due_at((0, 10000), 3, 50000)`."""
     return f"{name}({', '.join(shown(arg, 48) for arg in args)})"
-
-
-Function = Callable[..., Any]

@@ -213,9 +213,10 @@ MAX_WAIT = Exercise(
     difficulty=2,
     question=(
         "All in milliseconds. Return `(shortest, longest)`: the shortest window with which `gpus` "
-        "GPUs never make a batch wait while the timer decides, and the longest with which a request "
-        "whose GPU dies just before its batch is done still meets the budget, retried once. The "
-        "death is noticed `detection` ms after it happens. Return `None` when no window does both."
+        "GPUs never make a batch wait while the timer decides, and the longest with which a "
+        "request whose GPU dies just before its batch is done still meets the budget, retried "
+        "once. The death is noticed `detection` ms after it happens. Return `None` when no window "
+        "does both."
     ),
     stub=_MAX_WAIT
     + '    """The (shortest, longest) window in ms, or None when there is none."""\n'
@@ -238,8 +239,8 @@ MAX_WAIT = Exercise(
         "until its answer. Then follow the boats: how far apart do they leave?",
         "Longest: the budget, less two batches, less the detection, less the network. Shortest: "
         "windows times GPUs must cover one batch.",
-        "`longest = budget - 2 * batch_time - network - detection`, `shortest = batch_time / gpus`, "
-        "and `None` if the shortest is the longer one.",
+        "`longest = budget - 2 * batch_time - network - detection`, "
+        "`shortest = batch_time / gpus`, and `None` if the shortest is the longer one.",
     ),
     judge=judge_max_wait,
     mutants=(

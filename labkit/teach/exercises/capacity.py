@@ -13,7 +13,7 @@ from labkit.teach.exercises.answers import several, shown, whole
 from labkit.teach.exercises.exercise import Exercise
 from labkit.teach.exercises.guard import Guarded
 from labkit.teach.exercises.search import smallest
-from labkit.teach.exercises.sums import Contract, Found, read_sum
+from labkit.teach.exercises.sums import Contract, Found, read_sum, slip
 from labkit.teach.exercises.verdict import Case, NotAttempted, Refuted
 from labkit.theory.capacity import at_target, floor_gpus, full_load, round_up
 from labkit.workload import poisson, stream
@@ -148,8 +148,8 @@ SERVERS = Exercise(
     difficulty=2,
     question=(
         "A server has `gpus` GPUs and one batch takes `gpus_a_batch` of them for `batch_time` ms. "
-        "Return `(floor, at_target, total)`: servers at perfect fill, servers that are busy at most "
-        "`target` of the time, and those with the `spares`."
+        "Return `(floor, at_target, total)`: servers at perfect fill, servers that are busy at "
+        "most `target` of the time, and those with the `spares`."
     ),
     stub=_SERVERS
     + '    """(floor, at target, total) servers; batch_time in ms."""\n    return ...\n',
@@ -205,7 +205,8 @@ SERVERS = Exercise(
         "    low = ceil(rate / each)\n    busy = ceil(rate / each / target)\n"
         "    return low, busy, busy + spares\n",
         _CEIL + "    each = max_batch * (gpus / gpus_a_batch) / (batch_time / 1000)\n"
-        "    busy = ceil(rate / (each * target))\n    return ceil(rate / each), busy, busy + spares\n",
+        "    busy = ceil(rate / (each * target))\n"
+        "    return ceil(rate / each), busy, busy + spares\n",
         _SERVERS + "    from fractions import Fraction\n"
         "    load = Fraction(rate) * Fraction(batch_time) / 1000\n"
         "    load /= max_batch * (gpus // gpus_a_batch)\n"
@@ -374,6 +375,8 @@ def judge_sum(answer: Any) -> None:
     found = read_sum(answer[:5_000], QUESTION)
     bad = next((i for i, one in enumerate(found) if one.figure is None), None)
     if bad is None:
+        if wrong := slip(answer[:5_000]):
+            raise Refuted(f"every step is there, but {wrong}")
         return
     step, instead = found[bad].step, found[bad].instead
     if instead is not None:
@@ -437,7 +440,8 @@ SUM_IN_TEXT = Exercise(
     ),
     alternatives=(
         _text(
-            "D=0.1s, B=100 => 100/0.1 = 1000 rps per GPU\nload 10k rps => 10000/1000 = 10 (floor!)\n"
+            "D=0.1s, B=100 => 100/0.1 = 1000 rps per GPU\n"
+            "load 10k rps => 10000/1000 = 10 (floor!)\n"
             "N+2 at 65%: 10/0.65=15.38 => 16, 16+2=18"
         ),
         _text(

@@ -70,18 +70,27 @@ class Exercise:
         """The number of the notebook it stands in."""
         return self.id.split(".")[0]
 
-    def compiled(self, source: str) -> Any:
+    def compiled(self, source: str, place: str | None = None) -> Any:
         """The function, or the value, that a source of this exercise defines."""
         names: dict[str, Any] = {"__name__": f"labkit_{self.id.replace('.', '_')}"}
-        place = f"<{self.id}>"
+        place = place or f"<{self.id}>"
         exec(compile(source, place, "exec"), names)
-        # So that inspect.getsource shows the reference too.
+        # So that inspect.getsource and tracebacks show the source too.
         linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
         return names[self.name]
 
+    @property
+    def _own_place(self) -> str:
+        return f"<labkit {self.id}>"
+
     def reference(self) -> Any:
         """The solution as a function, or as the value."""
-        return self.compiled(self.solution)
+        return self.compiled(self.solution, self._own_place)
+
+    def made(self, answer: Any) -> bool:
+        """Whether this function is the lab's own, handed out by `reference`."""
+        written = getattr(answer, "__code__", None)
+        return getattr(written, "co_filename", None) == self._own_place
 
     def judged(self, answer: Any) -> Verdict:
         """The verdict on an answer, the same on every run; never an exception.

@@ -332,7 +332,7 @@ def _answered_otherwise(back: Return, yours: Trace, rule: Trace) -> Case:
     at = 100 * MS
     got, want = (dict(answers(side)).get(at, {}) for side in (yours, rule))
     outputs = [f"<p{i}>" for i in range(count)]
-    outputs = (outputs + ["<nobody>"])[: count + surplus]
+    outputs = [*outputs, "<nobody>"][: count + surplus]
     why = f"rows {list(range(count))}, outputs {shown(outputs)}, gone {shown(gone)}: "
     if surplus:
         why += (

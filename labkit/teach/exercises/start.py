@@ -215,7 +215,7 @@ def judge_contract(function: Guarded) -> None:
 
 
 def _many(things: Any) -> str:
-    if isinstance(things, list) and len(things) > 3:
+    if isinstance(things, list) and (len(things) > 3 or not things):
         return f"{len(things)} strings"
     return shown(things)
 
@@ -247,7 +247,7 @@ CONTRACT = Exercise(
         "gives each prompt an answer that only it can have."
     ),
     hints=(
-        "Read the contract aloud and count its promises: how many, of what, how many back, of what?",
+        "Read the contract aloud, count its promises: how many, of what, how many back, of what?",
         "Three things: the size of the batch, the same number back, and strings on both sides. "
         "`None` can come back too.",
         "`isinstance(outputs, list)`, `1 <= len(inputs) <= 100`, `len(outputs) == len(inputs)`, "

@@ -1,8 +1,9 @@
 """Reads a capacity sum written as plain text: which step is there, missing, or wrong."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import add, mul, truediv
 
 from labkit.theory.capacity import at_target, floor_gpus, full_load
 
@@ -135,6 +136,31 @@ def read_sum(text: str, contract: Contract) -> list[Found]:
             # The batch comes before its time; a sum that ends in 18 may say it again, later.
             taken[step.name] = fits[0]
     return list(_with_strangers(text, numbers, taken, contract))
+
+
+_OPERATORS: dict[str, Callable[[float, float], float]] = {
+    "/": truediv,
+    "÷": truediv,
+    "×": mul,
+    "*": mul,
+    "+": add,
+}
+
+
+def slip(text: str) -> str | None:
+    """The first `a / b = c` in the text that is not so, in words; None when all are."""
+    text = text.replace("\u2009", " ")
+    numbers = figures(text)
+    for a, b, c in zip(numbers, numbers[1:], numbers[2:], strict=False):
+        sign = re.sub(r"[\s\w%()]", "", text[a.at + len(a.written) : b.at])
+        equals = re.sub(r"[\s\w%()]", "", text[b.at + len(b.written) : c.at])
+        if sign not in _OPERATORS or equals != "=" or (sign == "/" and not b.value):
+            continue
+        result = _OPERATORS[sign](a.value, b.value)
+        if abs(result - c.value) > max(0.051, 1e-6 * abs(result)):
+            shown = f"{a.written} {sign} {b.written}"
+            return f"{shown} is {round(result, 2):,g}, not {c.written}"
+    return None
 
 
 def _with_strangers(

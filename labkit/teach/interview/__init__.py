@@ -1,0 +1,1 @@
+"""The interview workbook: what to say out loud, kept as data and checked."""
