@@ -118,7 +118,7 @@ def gateway_for(settings: Settings, seed: int) -> Gateway:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """No cyclic garbage collection inside: a run makes none, and looking for it costs a third."""
+    """No cyclic garbage collection inside: a run makes no cycles, so looking for them is in vain."""
     was_on = gc.isenabled()
     gc.disable()
     try:

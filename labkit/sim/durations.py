@@ -62,7 +62,9 @@ def durations(instants: Sequence[int], groups: Sequence[Group]) -> Durations:
         ranked = _from_sample(instants, groups, ranks)
     if ranked is None:
         ranked = _from_count(instants, groups, ranks)
-    arrived = sum(islice(instants, groups[0].first, groups[-1].last))
+    begin, stop = groups[0].first, groups[-1].last
+    whole = number == len(instants)
+    arrived = sum(instants if whole else islice(instants, begin, stop))
     ended = sum([end * (last - first) for end, first, last in groups])
     longest = max([end - instants[first] for end, first, _ in groups])
     return Durations(ended - arrived, number, ranked, longest)
