@@ -56,7 +56,7 @@ def sim(as_json: bool, **load: Any) -> None:
 
 def _sim_rows(report: dict[str, Any]) -> list[Row]:
     rows: list[Row] = [
-        (name, f"{speed:,}", f"requests a second of processor time, P95 {report['p95_ms'][name]:.1f} ms")
+        (name, f"{speed:,}", f"requests a processor second, P95 {report['p95_ms'][name]:.1f} ms")
         for name, speed in report["requests_per_s"].items()
     ]
     rows += [(name, f"{ratio:g} x", "") for name, ratio in report["ratios"].items()]

@@ -118,7 +118,7 @@ def gateway_for(settings: Settings, seed: int) -> Gateway:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """No cyclic garbage collection inside: a run makes no cycles, so looking for them is in vain."""
+    """No cyclic garbage collection inside: a run makes no cycles, so nobody need look for them."""
     was_on = gc.isenabled()
     gc.disable()
     try:
