@@ -69,7 +69,7 @@ def test_prompts_larger_than_the_pipe_do_not_hold_the_engine_up(until) -> None:
         assert all(carries(r.result(20), "x" * 100_000 + str(i)) for i, r in enumerate(replies))
         # Had the engine waited for the hung GPU to read, nobody had noticed for 8 seconds.
         assert time.monotonic() - began < 6.0
-        until(lambda: live.snapshot()["gpus"][0]["restarts"] == 1)
+        until(lambda: live.snapshot()["gpus"][0]["restarts"] >= 1)
 
 
 @pytest.mark.usefixtures("nothing_left")
