@@ -45,7 +45,7 @@ def inline(text: str) -> str:
 def box(body: str, line: str = "solid") -> str:
     """HTML beside a thin line; `line` is solid, dashed or dotted, so that grey tells it too."""
     style = (
-        f"border-left:3px {line} currentColor;padding:2px 0 2px 12px;margin:4px 0;"
+        f"border-left:2px {line} currentColor;padding:2px 0 2px 12px;margin:4px 0;"
         "color:var(--jp-content-font-color1,inherit);font-variant-numeric:tabular-nums"
     )
     return f'<div style="{style}">{body}</div>'
@@ -59,7 +59,7 @@ def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for row in rows
     )
     return (
-        '<table style="margin:6px 0 2px;border-collapse:collapse">'
+        '<table style="margin:6px 0 2px;font-size:inherit;border-collapse:collapse">'
         f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
     )
 

@@ -334,6 +334,15 @@ def test_an_interrupted_check_leaves_nothing_for_the_next(bench):
     assert bench.check("01.hunt", "d").exercise_id == "01.hunt"
 
 
+@pytest.mark.skipif(not os.path.exists("/bin/false"), reason="needs a program that fails")
+def test_a_bench_that_cannot_start_says_so(monkeypatch):
+    bench = Bench()
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    verdict = bench.check("01.hunt", "d")
+    assert verdict.mark is Mark.RAISED
+    assert verdict.line.startswith("the process that checks answers did not start")
+
+
 def test_a_closed_bench_leaves_no_process():
     bench = Bench()
     child = bench.start()

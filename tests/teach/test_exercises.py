@@ -6,17 +6,13 @@ import pytest
 
 from labkit.core.messages import Depart, Request
 from labkit.teach.exercises import EXERCISES, Mark
-from labkit.teach.exercises.budget import (
-    answered_after,
-    longest_wait,
-    retried,
-    slowest_detection,
-    unlucky,
-    windows,
-)
-from labkit.teach.exercises.capacity import gpus_for, servers
+from labkit.teach.exercises.costume import OPENINGS
+from labkit.teach.exercises.gpus_for_trace import gpus_for
 from labkit.teach.exercises.hunts import LETTERS, SLIP, STALE, SUSPECTS, accused
-from labkit.teach.exercises.start import OPENINGS
+from labkit.teach.exercises.lives import answered_after, longest_wait, retried, unlucky
+from labkit.teach.exercises.max_wait import windows
+from labkit.teach.exercises.retry_fits import slowest_detection
+from labkit.teach.exercises.servers import servers
 from labkit.teach.zoo import ZOO
 from labkit.theory.dock import Dock
 

@@ -191,7 +191,7 @@ def test_a_verdict_is_one_line_a_table_and_what_was_printed():
 def test_marks_differ_without_colour():
     shown = {mark: Verdict("x", mark, "").html for mark in Mark}
     assert (
-        len({re.search(r"border-left:3px (\w+) currentColor", h)[1] for h in shown.values()}) == 3
+        len({re.search(r"border-left:2px (\w+) currentColor", h)[1] for h in shown.values()}) == 3
     )
     assert len({re.search(r'aria-hidden="true">(.)<', h)[1] for h in shown.values()}) == 4
 

@@ -1,11 +1,17 @@
 """The exercises, by id."""
 
-from labkit.teach.exercises.budget import MAX_WAIT, RETRY_FITS
-from labkit.teach.exercises.capacity import GPUS_FOR_TRACE, SERVERS, SUM_IN_TEXT
+from labkit.teach.exercises.contract import CONTRACT
+from labkit.teach.exercises.costume import COSTUME
+from labkit.teach.exercises.due_at import DUE_AT
 from labkit.teach.exercises.exercise import Exercise
-from labkit.teach.exercises.ferry import DUE_AT, RESOLVE, TAKE
+from labkit.teach.exercises.gpus_for_trace import GPUS_FOR_TRACE
 from labkit.teach.exercises.hunts import CAPACITY_HUNT, FERRY_HUNT
-from labkit.teach.exercises.start import CONTRACT, COSTUME
+from labkit.teach.exercises.max_wait import MAX_WAIT
+from labkit.teach.exercises.resolve import RESOLVE
+from labkit.teach.exercises.retry_fits import RETRY_FITS
+from labkit.teach.exercises.servers import SERVERS
+from labkit.teach.exercises.sum_in_text import SUM_IN_TEXT
+from labkit.teach.exercises.take import TAKE
 from labkit.teach.exercises.verdict import Case, Mark, Verdict
 
 EXERCISES: dict[str, Exercise] = {
