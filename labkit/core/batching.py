@@ -64,6 +64,10 @@ class WaitUntilFull:
         return bank.oldest_at if bank.depth >= self.max_batch else NEVER
 
 
+OURS = (FerryRule, LeaveAtOnce, WaitUntilFull)
+"""Rules that look only at the oldest, and at whether there is a full batch."""
+
+
 def rule_from(settings: Settings) -> Rule:
     """The rule that the settings name."""
     if settings.rule == "at_once":

@@ -54,7 +54,11 @@ class LeastLoaded:
 
     def choose(self, room: Sequence[Slot]) -> Slot:
         """Fair ties keep a slow GPU from being everybody's first choice."""
-        return min(room, key=lambda slot: (slot.load, slot.since))
+        return min(room, key=_load_and_since)
+
+
+def _load_and_since(slot: Slot) -> tuple[int, int]:
+    return len(slot.backlog) + (slot.running is not None), slot.since
 
 
 class TwoChoices:
@@ -137,13 +141,22 @@ class Pool:
     def look(self) -> None:
         """Bring `open` up to date after a slot changed."""
         backlog = self.backlog
-        self.open = any(slot.has_room(backlog) for slot in self.slots.values())
+        for slot in self.slots.values():
+            if slot.has_room(backlog):
+                self.open = True
+                return
+        self.open = False
 
     def pick(self) -> Slot:
         """The slot for a batch that departs now; call only while `open`."""
         backlog = self.backlog
+        if not backlog:
+            idle = [s for s in self.slots.values() if s.running is None and not s.draining]
+            return self.chooser.choose(idle)
         return self.chooser.choose([s for s in self.slots.values() if s.has_room(backlog)])
 
     def startable(self) -> Slot | None:
         """An idle GPU that holds a batch it has not started."""
+        if not self.backlog:
+            return None  # under pull a GPU holds nothing that it has not started
         return next((s for s in self.slots.values() if s.backlog and s.running is None), None)

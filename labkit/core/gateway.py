@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from labkit.core.admission import DepthLimit
-from labkit.core.batching import Rule, rule_from
+from labkit.core.batching import OURS, Rule, rule_from
 from labkit.core.dispatch import Chooser, Pool, Rng, Slot, chooser_from
 from labkit.core.expiry import Deadlines
 from labkit.core.mapping import MAX_LOSSES, Batch, MappingTable, after_loss, after_raise
@@ -33,12 +33,14 @@ NOW = 0
 class _Replicas:
     """One model version: who waits for it, the rule they leave by, and the GPUs that serve it."""
 
-    __slots__ = ("bound", "closing", "pool", "queue", "rule")
+    __slots__ = ("bound", "closing", "eager_at", "pool", "queue", "rule")
 
     def __init__(self, queue: FairQueue, rule: Rule, pool: Pool) -> None:
         self.queue = queue
         self.rule = rule
         self.pool = pool
+        # Our own rules look at the oldest, and at whether a batch is full; others are always asked.
+        self.eager_at = rule.max_batch if type(rule) in OURS else 0
         self.bound = 0
         self.closing = False
 
@@ -96,22 +98,22 @@ class Gateway:
         if replicas is None:
             return (End(request.id, Outcome.REJECTED, "unknown_model"),)
         queue = replicas.queue
-        if self.closing:
-            return (End(request.id, Outcome.REJECTED, "draining"),)
-        if queue.depth + replicas.bound >= self.limit.limits[request.tier]:
-            return (End(request.id, Outcome.REJECTED, "queue_full"),)
-        queue.push(request)
-        if replicas.pool.open:
-            due_at = replicas.rule.due_at(queue)
-            if due_at < self.due_at:
-                self.due_at = due_at
+        if queue.depth + replicas.bound >= self.limit.limits[request.tier] or self.closing:
+            return (
+                End(request.id, Outcome.REJECTED, "draining" if self.closing else "queue_full"),
+            )
+        if queue.push(request) or queue.depth >= replicas.eager_at:
+            if replicas.pool.open:
+                due_at = replicas.rule.due_at(queue)
+                if due_at < self.due_at:
+                    self.due_at = due_at
+            if self._impatient:
+                expires_at = request.arrived_at + queue.timeouts[request.tier]
+                if expires_at < self.due_at:
+                    self.due_at = expires_at
         if request.deadline < NEVER:
             self._deadlines.watch(request.id, request.deadline)
             self.due_at = min(self.due_at, request.deadline)
-        if self._impatient:
-            expires_at = request.arrived_at + queue.timeouts[request.tier]
-            if expires_at < self.due_at:
-                self.due_at = expires_at
         return ()
 
     def admits(self, count: int, model: str, tier: int) -> bool:

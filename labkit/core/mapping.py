@@ -27,6 +27,14 @@ class Batch:
     losses: int = 0
     departed_at: int = NEVER
     gone: set[int] = field(default_factory=set)
+    _ids: tuple[tuple[Request, ...], frozenset[int]] | None = None
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """The ids aboard, worked out when somebody first asks: most batches are never asked."""
+        if self._ids is None or self._ids[0] is not self.rows:
+            self._ids = self.rows, frozenset([row.id for row in self.rows])
+        return self._ids[1]
 
     def alive(self) -> tuple[Request, ...]:
         """The rows somebody still waits for, in order."""
@@ -45,7 +53,6 @@ class MappingTable:
     def __init__(self) -> None:
         self.batches: dict[int, Batch] = {}
         self.late = 0
-        self._batch_of: dict[int, int] = {}
         self._last_id = 0
 
     def bind(
@@ -55,16 +62,11 @@ class MappingTable:
         self._last_id += 1
         batch = Batch(self._last_id, gpu, epoch, rows, reason, losses)
         self.batches[batch.id] = batch
-        self._batch_of.update(dict.fromkeys([row.id for row in rows], batch.id))
         return batch
 
     def close(self, batch_id: int) -> Batch:
         """Forget a batch: it came back, or was lost with its GPU."""
-        batch = self.batches.pop(batch_id)
-        forget = self._batch_of.pop
-        for row in batch.rows:
-            forget(row.id, None)
-        return batch
+        return self.batches.pop(batch_id)
 
     def returns(self, batch_id: int) -> Batch | None:
         """Close a batch that came back; None when its id is unknown or fenced."""
@@ -76,15 +78,16 @@ class MappingTable:
 
     def find(self, request_id: int) -> Batch | None:
         """The batch this request is in, bound or on a GPU."""
-        batch_id = self._batch_of.get(request_id)
-        return None if batch_id is None else self.batches[batch_id]
+        for batch in self.batches.values():
+            if request_id in batch.ids and request_id not in batch.gone:
+                return batch
+        return None
 
     def drop(self, request_id: int) -> Batch | None:
         """Nobody waits for this row any more: it keeps its seat, and its answer is dropped."""
         batch = self.find(request_id)
         if batch is not None:
             batch.gone.add(request_id)
-            del self._batch_of[request_id]
         return batch
 
 

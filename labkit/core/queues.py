@@ -34,7 +34,7 @@ class _Tier:
         self.count = 0
         self.dead = 0
         self.lines: dict[str, deque[int]] = {}
-        self.turn: deque[str] = deque()
+        self.turn: deque[deque[int]] = deque()
         self.order: deque[int] = deque()
 
 
@@ -60,21 +60,28 @@ class FairQueue:
         self._tiers = tuple(_Tier() for _ in timeouts)
         self._impatient = any(timeout < NEVER for timeout in timeouts)
 
-    def push(self, request: Request) -> None:
-        """Join the end of one's own line."""
+    def push(self, request: Request) -> bool:
+        """Join the end of one's own line; whether that may change when anything is due.
+
+        It may not for anybody behind the first of a tier, who is older and expires earlier.
+        """
         request_id = request.id
         tier = self._tiers[request.tier]
         line = tier.lines.get(request.tenant)
         if line is None:
             line = tier.lines[request.tenant] = deque()
-            tier.turn.append(request.tenant)
+        if not line:
+            tier.turn.append(line)
         line.append(request_id)
+        first = not tier.order
         tier.order.append(request_id)
         tier.count += 1
         self.waiting[request_id] = request
         self.depth += 1
         if request.arrived_at < self.oldest_at:
             self.oldest_at = request.arrived_at
+            return True
+        return first
 
     def push_front(self, groups: Sequence[tuple[Sequence[Request], int]]) -> None:
         """Put returned (requests, losses) ahead of everything, keeping the order given."""
@@ -108,25 +115,23 @@ class FairQueue:
 
     def _fill(self, tier: _Tier, seats: int, taken: list[Request]) -> None:
         """Move exactly `seats` living requests of one tier aboard."""
-        waiting, turn, lines = self.waiting, tier.turn, tier.lines
-        board = taken.append
-        remove = waiting.pop
+        turn = tier.turn
+        board, remove, next_line, again = taken.append, self.waiting.pop, turn.popleft, turn.append
         while seats:
-            tenant = turn.popleft()
-            line = lines[tenant]
+            line = next_line()
             request = remove(line.popleft(), None)
             while request is None and line:
                 tier.dead -= 1
                 request = remove(line.popleft(), None)
             if line:
-                turn.append(tenant)
-            else:
-                del lines[tenant]
+                again(line)
             if request is None:
                 tier.dead -= 1
             else:
                 board(request)
                 seats -= 1
+        if len(tier.lines) > 2 * len(turn) + SLACK:
+            tier.lines = {name: line for name, line in tier.lines.items() if line}
 
     def remove(self, request_id: int) -> Request | None:
         """Leave the bank; None when this id does not wait here."""
@@ -174,9 +179,12 @@ class FairQueue:
 
     def _compact_lines(self, tier: _Tier) -> None:
         waiting = self.waiting
-        kept = {name: deque(i for i in line if i in waiting) for name, line in tier.lines.items()}
-        tier.lines = {name: line for name, line in kept.items() if line}
-        tier.turn = deque(name for name in tier.turn if name in tier.lines)
+        for line in tier.lines.values():
+            kept = [request_id for request_id in line if request_id in waiting]
+            line.clear()
+            line.extend(kept)
+        tier.lines = {name: line for name, line in tier.lines.items() if line}
+        tier.turn = deque(line for line in tier.turn if line)
         tier.dead = 0
 
     def stayed(self) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
