@@ -5,9 +5,12 @@ from typing import Any
 
 _HOME = {
     "Dock": "dock",
+    "Lanes": "lanes",
+    "Latency": "latency",
     "LoadDock": "dock",
     "HandShell": "hand",
     "Picture": "picture",
+    "budget_bar": "budget",
     "budget_line": "style",
     "dock_png": "dock_twin",
     "dock_segments": "segments",

@@ -293,21 +293,6 @@ function drawing(root, segments, label) {
   };
 }
 
-/** Let a pointer drag the playhead; returns how to stop. */
-function scrub(axis, go) {
-  let held = false;
-  const down = (event) => {
-    held = true;
-    axis.group.setPointerCapture(event.pointerId);
-    go(axis.timeAt(event.clientX));
-  };
-  const move = (event) => held && go(axis.timeAt(event.clientX));
-  const up = () => (held = false);
-  const pairs = [["pointerdown", down], ["pointermove", move], ["pointerup", up],
-    ["pointercancel", up]];
-  for (const [name, listener] of pairs) axis.group.addEventListener(name, listener);
-}
-
 function replayDock(root, segments) {
   const view = drawing(root, segments, "the dock");
   const player = replay(root, {

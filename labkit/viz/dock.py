@@ -1,11 +1,9 @@
 """The dock as a widget: replays a trace, or puts its viewer in the place of the load."""
 
-import os
 import threading
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import anywidget
 import traitlets
 
 from labkit.core.gateway import Gateway
@@ -20,10 +18,9 @@ from labkit.viz.moment import caption, telling_instant
 from labkit.viz.picture import Picture
 from labkit.viz.segments import OPEN, Segments, dock_segments
 from labkit.viz.tokens import Theme
+from labkit.viz.widget import Widget
 
 Mode = Literal["replay", "load"]
-
-WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 MORNING = Settings(max_batch=6, max_wait=3 * S, batch_time=5 * S, budget=None)
 """The ferry at a pace at which a person can be the load."""
@@ -32,7 +29,7 @@ MOST_BOARDED = 300
 """Then the dock asks to start again: each press sends the whole picture anew."""
 
 
-class Dock(anywidget.AnyWidget):
+class Dock(Widget):
     """A ferry dock to watch: play, pause, step, scrub; starts paused.
 
     Give it a trace, a dict of title and trace (rules on the same arrivals, on one time axis), or
@@ -40,8 +37,8 @@ class Dock(anywidget.AnyWidget):
     where no widget can: GitHub, a reopened notebook, `LABKIT_WIDGETS=static`.
     """
 
-    _esm = script("player.js", "load.js", "dock.js")
-    _css = sheet("dock.css")
+    _esm = script("base.js", "player.js", "load.js", "dock.js")
+    _css = sheet("base.css", "dock.css")
 
     segments = traitlets.Dict().tag(sync=True)
     mode = traitlets.Unicode("replay").tag(sync=True)
@@ -66,14 +63,6 @@ class Dock(anywidget.AnyWidget):
 
     def __repr__(self) -> str:
         return caption(self.segments, self.at)
-
-    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The widget, and beside it the picture and its line for whoever cannot run widgets."""
-        data, metadata = self.picture().bundle()
-        if os.environ.get("LABKIT_WIDGETS") != "static":
-            view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
-            data[WIDGET_VIEW] = view
-        return data, metadata
 
 
 class LoadDock(Dock):

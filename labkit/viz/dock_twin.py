@@ -2,11 +2,6 @@
 
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Circle, FancyBboxPatch, Polygon, Rectangle
-
 from labkit.viz.layout import BANK, DIVIDERS, DOCK, RIVER
 from labkit.viz.moment import (
     Moment,
@@ -20,14 +15,11 @@ from labkit.viz.moment import (
     telling_instant,
     timer_words,
 )
+from labkit.viz.pen import Pen, drawn
 from labkit.viz.picture import Picture
 from labkit.viz.segments import Segments
-from labkit.viz.style import CSS_DPI, picture, style
-from labkit.viz.tokens import SMALL_PX, TEXT_PX, Palette, Theme, palette
+from labkit.viz.tokens import TEXT_PX, Theme
 from labkit.viz.words import instant, short
-
-MARGIN = 16
-POINTS = 72 / CSS_DPI
 
 
 def dock_png(segments: Segments, at: int | None = None, theme: Theme = "light") -> Picture:
@@ -35,58 +27,17 @@ def dock_png(segments: Segments, at: int | None = None, theme: Theme = "light") 
     at = telling_instant(segments) if at is None else at
     if not 0 <= at <= segments["horizon"]:
         raise ValueError(f"at {at} us: these segments run from 0 to {segments['horizon']} us")
-    width, height = segments["width"] + 2 * MARGIN, segments["height"] + 2 * MARGIN
-    with style(theme):
-        figure = Figure(figsize=(width / CSS_DPI, height / CSS_DPI))
-        figure.set_layout_engine("none")
-        FigureCanvasAgg(figure)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(-MARGIN, width - MARGIN), ylim=(height - MARGIN, -MARGIN))
-        axes.axis("off")
+
+    def draw(pen: Pen) -> None:
         for dock in segments["docks"]:
-            _Pen(axes, palette(theme), dock["offset"]).dock(dock, moment(segments, dock, at))
-        _Pen(axes, palette(theme), segments["axis"]["offset"]).axis(segments, at)
-        return picture(figure, caption(segments, at))
+            _DockPen(pen.axes, pen.p, dock["offset"]).dock(dock, moment(segments, dock, at))
+        _DockPen(pen.axes, pen.p, segments["axis"]["offset"]).axis(segments, at)
+
+    return drawn(segments["width"], segments["height"], caption(segments, at), theme, draw)
 
 
-class _Pen:
-    """Draws in CSS pixels, downwards from an offset, in one palette."""
-
-    def __init__(self, axes: Axes, colours: Palette, offset: float) -> None:
-        self.axes = axes
-        self.p = colours
-        self.offset = offset
-
-    # -- shapes --------------------------------------------------------------------------------
-
-    def text(self, x: float, y: float, words: str, colour: str, **more: Any) -> None:
-        size = more.pop("size", SMALL_PX) * POINTS
-        self.axes.text(x, y + self.offset, words, color=colour, fontsize=size, **more)
-
-    def line(self, x: list[float], y: list[float], colour: str, width: float = 1.0) -> None:
-        shifted = [value + self.offset for value in y]
-        self.axes.plot(x, shifted, color=colour, linewidth=width * POINTS)
-
-    def disc(self, x: float, y: float, radius: float, **look: Any) -> None:
-        look["linewidth"] = look.get("linewidth", 1.6) * POINTS
-        self.axes.add_patch(Circle((x, y + self.offset), radius, **look))
-
-    def bar(self, x: float, y: float, width: float, height: float, **look: Any) -> None:
-        """A rounded bar."""
-        look["linewidth"] = look.get("linewidth", 1) * POINTS
-        corner = f"round,pad=0,rounding_size={height / 2}"
-        y += self.offset
-        self.axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=corner, **look))
-
-    def gauge(
-        self, x: float, y: float, width: float, height: float, part: float, colour: str
-    ) -> None:
-        """A rounded bar of which the left part is filled; its outline is always whole."""
-        self.bar(x, y, width, height, facecolor="none", edgecolor=self.p.line)
-        self.bar(x, y, width, height, facecolor=colour, edgecolor="none")
-        shown = Rectangle((x, y + self.offset), width * min(max(part, 0), 1), height)
-        shown.set_transform(self.axes.transData)
-        self.axes.patches[-1].set_clip_path(shown)
+class _DockPen(Pen):
+    """The pen of one dock or of the time axis below them."""
 
     # -- one dock ------------------------------------------------------------------------------
 
@@ -148,11 +99,10 @@ class _Pen:
 
     def _boat(self, dock: dict[str, Any], now: Moment) -> None:
         place, p = dock["layout"], self.p
-        hull = [(x, y + self.offset) for x, y in place["hull"]]
-        look = {"edgecolor": p.ink, "linewidth": 1.4 * POINTS, "facecolor": "none"}
+        look = {"edgecolor": p.ink, "linewidth": 1.4, "facecolor": "none"}
         if not now.free:
-            look.update(edgecolor=p.muted, linestyle=(0, (4, 4)), linewidth=POINTS)
-        self.axes.add_patch(Polygon(hull, closed=True, joinstyle="round", **look))
+            look.update(edgecolor=p.muted, linestyle=(0, (4, 4)), linewidth=1)
+        self.area(place["hull"], **look)
         dash = (0, (2, 2))
         taken = {row["seat"]: row for row in now.aboard}
         for seat, (x, y) in enumerate(place["seats"]):

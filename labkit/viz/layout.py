@@ -19,6 +19,15 @@ TITLE_HEIGHT = 24
 BAR = {"y": 28, "height": 10}
 
 
+WIDE = 0.6
+"""A letter of DejaVu Sans is about so wide, in parts of its size; other faces are narrower."""
+
+
+def text_width(words: str, size: int = 12) -> float:
+    """About how wide these words are, in CSS pixels."""
+    return len(words) * size * WIDE
+
+
 def dock_layout(seats: int, lanes: int, titled: bool) -> dict[str, Any]:
     """The places of one dock with so many seats and river lanes, relative to its top edge.
 
