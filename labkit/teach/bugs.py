@@ -44,12 +44,7 @@ class _RuleGateway(Gateway):
         super().__init__(settings, rng)
         for replicas in self._serving.values():
             replicas.rule = type(self).make_rule(settings.max_batch, settings.max_wait)
-
-    def rule_of(self, model: str) -> FerryRule:
-        """The rule of one model."""
-        rule = self._serving[model].rule
-        assert isinstance(rule, FerryRule)
-        return rule
+            replicas.eager_at = 0
 
 
 class StaleTimer(_RuleGateway):

@@ -255,6 +255,18 @@ def test_a_batch_whose_rows_all_left_is_never_started():
     assert set(door.mapping.batches) == {3}
 
 
+def test_a_bound_batch_whose_rows_all_left_does_not_come_back_from_a_lost_gpu():
+    door = gateway(max_batch=1, backlog=1)
+    come(door, 0, 0, 1)
+    leave(door, 0)
+    door.cancel(0, 1 * MS)
+    door.cancel(1, 1 * MS)
+    door.lose(0, 2 * MS)
+    assert (door.depth(), len(door._serving["ferry"].queue.returned)) == (0, 0)
+    door.join(0, "ferry", 3 * MS)
+    assert door.due_at == NEVER
+
+
 # -- cancel ---------------------------------------------------------------------------------------
 
 
@@ -547,6 +559,19 @@ def test_a_batch_that_came_back_is_never_overdue():
     assert door.due_at == 460 * MS
 
 
+def test_only_the_batch_that_is_overdue_is_given_up():
+    door = gateway(gpus=2, max_batch=1, overdue_after=250 * MS)
+    come(door, 0, 1)
+    assert leave(door, 0) == [(1, 0, [1])]
+    come(door, 10, 2)
+    assert leave(door, 10) == [(2, 1, [2])]
+    assert door.due_at == 250 * MS
+    assert door.advance(250 * MS) == [Stop(0, "batch 1 is overdue after 250 ms")]
+    assert door.due_at == 260 * MS
+    assert door.advance(260 * MS) == [Stop(1, "batch 2 is overdue after 250 ms")]
+    assert (door.gpus(), door.depth()) == ((), 2)
+
+
 # -- expiry ---------------------------------------------------------------------------------------
 
 
@@ -579,6 +604,16 @@ def test_a_deadline_alone_is_enough():
     come(door, 0, 1, deadline=30 * MS)
     assert door.due_at == 30 * MS
     assert door.advance(30 * MS) == [End(1, Outcome.EXPIRED, "deadline_exceeded")]
+
+
+def test_a_less_patient_tier_expires_first_though_it_came_later():
+    tiers = (TierRule("paid", 2 * S), TierRule("free", 100 * MS))
+    door = gateway(gpus=0, tiers=tiers)
+    come(door, 0, 1)
+    come(door, 10, 2, tier=Tier.FREE)
+    assert door.due_at == 110 * MS
+    assert door.advance(110 * MS) == [End(2, Outcome.EXPIRED, "deadline_exceeded")]
+    assert door.due_at == 2 * S
 
 
 def test_what_came_back_expires_too():

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from random import Random
 
 from labkit.core.messages import Request, Tier
 from labkit.core.queues import SLACK, FairQueue
@@ -261,8 +262,8 @@ def test_boarding_past_a_patient_head_keeps_the_line_of_arrivals_short():
         queue.push(Request(number, tenant="B"))
         queue._tiers[0].turn.rotate()
         assert ids(queue.take(1)) == [number]
+        assert entries(queue) <= 2 * queue.depth + SLACK
     assert queue.oldest_at == 0
-    assert entries(queue) <= 2 * queue.depth + SLACK
 
 
 def test_compaction_keeps_the_turn_and_the_order():
@@ -290,3 +291,43 @@ def test_no_prompt_outlives_the_request_that_left():
     gc.collect()
     alive = [number for number, prompt in enumerate(watched) if prompt() is not None]
     assert alive == [2, 4, 5, 6, 7, 8, 9]
+
+
+def test_tenants_who_boarded_are_forgotten_as_well():
+    queue = FairQueue(PATIENT)
+    for number in range(1_000):
+        queue.push(Request(number, tenant=f"tenant {number}"))
+        assert ids(queue.take(1)) == [number]
+        assert len(queue._tiers[0].lines) <= SLACK
+    assert len(queue._tiers[0].turn) == 0
+
+
+def test_a_tenants_empty_line_is_kept_while_there_are_few():
+    queue = queue_of(*line("AB"))
+    queue.take(1)
+    assert sorted(queue._tiers[0].lines) == ["A", "B"]
+
+
+def test_the_dead_are_counted_exactly_whatever_happens():
+    queue, rng = FairQueue(PATIENT), Random(1)
+    for number in range(3_000):
+        queue.push(Request(number, tenant="ABCDE"[number % 5], tier=number % 2))
+        if rng.random() < 0.6:
+            queue.remove(int(rng.random() * (number + 1)))
+        if rng.random() < 0.2:
+            queue.take(int(rng.random() * 4))
+        for tier in queue._tiers:
+            assert sum(map(len, tier.lines.values())) == tier.count + tier.dead
+            assert sum(bool(each) for each in tier.lines.values()) == len(tier.turn)
+        assert queue.depth == sum(tier.count for tier in queue._tiers) == len(queue.waiting)
+
+
+def test_a_newcomer_matters_who_is_the_oldest_or_the_first_of_a_tier():
+    queue = FairQueue(PATIENT)
+    assert queue.push(Request(1, arrived_at=5)) is True
+    assert queue.push(Request(2, arrived_at=6)) is False
+    assert queue.push(Request(3, arrived_at=7, tier=Tier.FREE)) is True
+    assert queue.push(Request(4, arrived_at=8, tier=Tier.FREE, tenant="B")) is False
+    assert queue.push(Request(5, arrived_at=4)) is True
+    queue.take(5)
+    assert queue.push(Request(6, arrived_at=9)) is True
