@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from labkit.gpu import kinds, worker_setup  # noqa: E402
+from labkit.gpu import kinds, weights, worker_setup  # noqa: E402
 from labkit.gpu.batchstring import BatchString, ContractError  # noqa: E402
 from labkit.gpu.calibrate import plan  # noqa: E402
 from labkit.gpu.decoder import Decoder  # noqa: E402
@@ -22,7 +22,7 @@ def test_a_poisoned_worker_must_be_replaced() -> None:
 def test_only_a_lost_device_is_fatal() -> None:
     assert is_fatal(RuntimeError("CUDA error: device-side assert triggered\nmore"))
     assert not is_fatal(RuntimeError("shapes do not match"))
-    assert not is_fatal(torch.cuda.OutOfMemoryError("CUDA out of memory"))
+    assert not is_fatal(torch.cuda.OutOfMemoryError("CUDA error: out of memory"))
     assert not is_fatal(ValueError("CUDA error: not from torch"))
 
 
@@ -51,14 +51,11 @@ def test_a_hang_is_bounded() -> None:
 
 
 def test_a_worker_loads_tests_itself_and_computes_on_one_thread() -> None:
-    before = torch.get_num_threads()
-    try:
-        function = worker_setup.load(Worker("cpu"), plan(1.0))
-        assert torch.get_num_threads() == 1
-        assert function.plan == plan(1.0)
-        assert function.timings.batches == 0
-    finally:
-        torch.set_num_threads(before)
+    torch.set_num_threads(2)
+    function = worker_setup.load(Worker("cpu"), plan(1.0))
+    assert torch.get_num_threads() == 1
+    assert function.plan == plan(1.0)
+    assert function.timings.batches == 0
 
 
 def test_a_timer_worker_has_no_function() -> None:
@@ -71,6 +68,14 @@ def test_a_worker_that_writes_nonsense_is_not_routed_to() -> None:
     function.decoder.weights["embed"].zero_()
     with pytest.raises(RuntimeError, match="do not route to this worker"):
         worker_setup.self_test(function)
+
+
+def test_no_worker_is_handed_over_untested(monkeypatch) -> None:
+    found, shape = weights.load()
+    found["embed"].zero_()
+    monkeypatch.setattr(weights, "load", lambda device: (found, shape))
+    with pytest.raises(RuntimeError, match="do not route to this worker"):
+        worker_setup.load(Worker("cpu"), plan(1.0))
 
 
 @pytest.mark.parametrize(("card", "seen"), [("GPU-0", "GPU-0"), (None, "")])
@@ -90,12 +95,8 @@ class Setup:
 
 
 def test_a_cpu_worker_computes_at_once_and_tells_its_facts() -> None:
-    before = torch.get_num_threads()
-    try:
-        runner = kinds.cpu(Setup(plan=plan(1.0)))
-        outputs = runner(["hello", "request 42"])
-    finally:
-        torch.set_num_threads(before)
+    runner = kinds.cpu(Setup(plan=plan(1.0)))
+    outputs = runner(["hello", "request 42"])
     assert [carries(*pair) for pair in zip(outputs, ["hello", "request 42"], strict=True)] == [
         True,
         True,
