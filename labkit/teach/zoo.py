@@ -161,6 +161,7 @@ _keep(
     "question waits for all the documents.",
     "How many of each tenant are aboard, and who stayed?",
     "Count by tenant, batch by batch.",
+    max_batch=2,
 )
 _keep(
     "newest_first",

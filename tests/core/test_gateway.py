@@ -138,6 +138,29 @@ def test_a_rule_and_a_chooser_of_ones_own_replace_those_of_the_settings():
     assert leave(door, 5) == [(1, 2, [1, 2]), (2, 1, [3])]
 
 
+def test_a_rule_of_ones_own_is_asked_at_every_arrival():
+    class Threes:
+        max_batch = 100
+
+        def due_at(self, bank):
+            return bank.oldest_at if bank.depth >= 3 else NEVER
+
+    door = Gateway(Settings(), rule=Threes())
+    door.join(0, "ferry", 0)
+    come(door, 0, 1)
+    come(door, 1, 2)
+    assert door.due_at == NEVER
+    come(door, 2, 3)
+    assert leave(door, 2) == [(1, 0, [1, 2, 3])]
+
+
+def test_an_arrival_never_puts_off_what_is_due_sooner():
+    door = gateway()
+    come(door, 0, 1, deadline=30 * MS)
+    come(door, 10, 2, tier=Tier.FREE)
+    assert door.due_at == 30 * MS
+
+
 # -- the door -------------------------------------------------------------------------------------
 
 
@@ -607,13 +630,12 @@ def test_a_deadline_alone_is_enough():
 
 
 def test_a_less_patient_tier_expires_first_though_it_came_later():
-    tiers = (TierRule("paid", 2 * S), TierRule("free", 100 * MS))
-    door = gateway(gpus=0, tiers=tiers)
+    door = gateway(gpus=0, tiers=(TierRule("paid"), TierRule("free", 100 * MS)))
     come(door, 0, 1)
     come(door, 10, 2, tier=Tier.FREE)
     assert door.due_at == 110 * MS
     assert door.advance(110 * MS) == [End(2, Outcome.EXPIRED, "deadline_exceeded")]
-    assert door.due_at == 2 * S
+    assert door.due_at == NEVER
 
 
 def test_what_came_back_expires_too():
