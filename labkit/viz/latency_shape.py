@@ -20,6 +20,9 @@ TALL = 130
 FLAG = 17
 """The height of one percentile's flag, one above another."""
 
+MOST_ABOVE = 4
+"""The old shape is cut where it is so many times as high as the new one."""
+
 BAR_HEIGHT = 128
 """The height kept for the budget bar, whose labels take one row more or less as it changes."""
 
@@ -136,8 +139,11 @@ def latency_segments(
     heights = {"shape": _heights(shape, widest)}
     if old is not None and old.choice != shape.choice:
         heights["ghost"] = _heights(old, widest)
-    peak = max(float(height.max()) for height in heights.values())
-    outlines = {name: _outline(share * TALL / peak, floor) for name, share in heights.items()}
+    tops = {name: float(height.max()) for name, height in heights.items()}
+    peak = max(tops["shape"], min(tops.get("ghost", 0), MOST_ABOVE * tops["shape"]))
+    outlines = {
+        name: _outline(np.minimum(share / peak, 1) * TALL, floor) for name, share in heights.items()
+    }
     share = _round_down(peak)
     beyond = int((shape.took > widest * MS).sum()) / len(shape.took)
     return {
