@@ -9,6 +9,11 @@ from typing import Any
 
 from labkit import __version__
 from labkit.core.trace import Trace
+from labkit.teach.diagnostic import diagnostic as diagnostic
+from labkit.teach.interview.cards import cards as cards
+from labkit.teach.progress import progress as progress
+from labkit.teach.use import exercise as exercise
+from labkit.teach.use import use as use
 from labkit.viz.dock import Dock
 from labkit.viz.picture import Picture
 from labkit.viz.segments import Segments

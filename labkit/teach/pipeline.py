@@ -44,6 +44,19 @@ BUILDS: tuple[Build, ...] = ("learner", "solved")
 TAGS = {"parameters", "answer", "nbval-ignore-output", "raises-exception", "live", "gpu-extra"}
 
 
+SETUP = """\
+# On Colab or Kaggle this installs what is missing; where the lab is installed it does nothing.
+from importlib.util import find_spec
+
+if find_spec("labkit") is None:
+    import subprocess
+    import sys
+
+    subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", "labkit[lab]"])
+"""
+"""The first code of a notebook that calls `start`, folded away; such machines bring a torch."""
+
+
 class SourceError(ValueError):
     """A source that cannot become a notebook: says the file, the cell, and the remedy."""
 
@@ -96,6 +109,8 @@ def notebook(source: Path, build: Build) -> NotebookNode:
         seen[heading] += 1
         if only == build:
             cells.append(_cell(cell, f"{heading}-{seen[heading]}", build, source.name))
+    if any(_starts_lab(cell) for cell in cells):
+        cells.insert(1, _setup_cell())
     metadata = {"kernelspec": KERNEL, "language_info": LANGUAGE}
     own = {"source": f"src/{source.name}", "build": build}
     return NotebookNode(
@@ -106,9 +121,26 @@ def notebook(source: Path, build: Build) -> NotebookNode:
     )
 
 
+def _starts_lab(cell: NotebookNode) -> bool:
+    return cell.cell_type == "code" and bool(re.search(r"^start\(", cell.source, re.MULTILINE))
+
+
+def _setup_cell() -> NotebookNode:
+    return nbformat.from_dict(
+        {
+            "cell_type": "code",
+            "id": "setup",
+            "metadata": {"jupyter": {"source_hidden": True}},
+            "source": SETUP.rstrip(),
+            "execution_count": None,
+            "outputs": [],
+        }
+    )
+
+
 def _cell(cell: NotebookNode, cell_id: str, build: Build, where: str) -> NotebookNode:
     tags = list(cell.metadata.get("tags", []))
-    if re.search(r"^start\(", cell.source, re.MULTILINE) and cell.cell_type == "code":
+    if _starts_lab(cell):
         tags = sorted({*tags, "nbval-ignore-output"})
     if unknown := set(tags) - TAGS:
         raise SourceError(

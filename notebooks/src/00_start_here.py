@@ -19,7 +19,7 @@ from labkit.core.settings import Settings
 from labkit.live import Live
 from labkit.paths import data_dir
 from labkit.sim.driver import simulate
-from labkit.teach.notebook import cards, diagnostic, dock, exercise, progress, start, use
+from labkit.teach.notebook import cards, diagnostic, exercise, progress, start
 from labkit.viz.dock import LoadDock
 from labkit.workload import poisson, read_trace, requests, scale, slice, stream, trace_requests
 
@@ -61,10 +61,10 @@ with Live(gpus=gpus) as live:
 
 # %%
 rows = list(scale(slice(read_trace(data_dir() / "traces/synthetic_conversation.csv"), 0, 600), 10))
-run = simulate(Settings(), trace_requests(rows), gpus=gpus, trace=True)
-report = run.report()
+report = simulate(Settings(), trace_requests(rows), gpus=gpus).report()
 print(f"{report['answered']:,} of {report['requests']:,} answered, {report['failed']} failed")
-print(f"latency: P50 {report['latency_ms']['p50']:.0f} ms, P95 {report['latency_ms']['p95']:.0f} ms")
+latency = report["latency_ms"]
+print(f"latency: P50 {latency['p50']:.0f} ms, P95 {latency['p95']:.0f} ms")
 
 # %% [markdown]
 # One body of code decided both. It is told the time and never asks it, which is why it can run a

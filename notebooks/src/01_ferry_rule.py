@@ -16,7 +16,7 @@ rush_rps = 10_000
 
 # %%
 from labkit.core.settings import Settings
-from labkit.core.units import MS, S
+from labkit.core.units import MS
 from labkit.live import Live
 from labkit.sim.driver import simulate
 from labkit.teach.notebook import cards, dock, exercise, start, use
@@ -95,12 +95,25 @@ dock({"leave at once": at_once.trace, "wait until full": when_full.trace})
 # **Leave when full, or when the first aboard has waited its time, whichever comes first.**
 #
 # In the morning the time decides, at rush hour the seats do, and nobody has to know which hour it is.
-#
+
+# %%
+for name, arrivals in (("quiet morning", quiet_morning), ("rush hour", rush_hour)):
+    longest = {
+        rule: cross(rule, arrivals).report()["latency_ms"]["max"]
+        for rule in ("at_once", "full", "ferry")
+    }
+    print(f"{name:14}", *(f"{rule} {ms:.0f} ms" for rule, ms in longest.items()), sep="   ")
+
+# %%
+dock(cross("ferry", rush_hour, gpus=2).trace)
+
+# %% [markdown]
 # ## Build it: when does it leave?
 #
 # `waiting` holds the instants at which those on the bank arrived, in microseconds, oldest first. It
 # is never empty. Return the instant *from which* the boat may leave; an instant already past means
 # now. You say **when**, never how long to sleep.
+
 
 # %% exercise="01.due_at"
 def due_at(waiting, max_batch, max_wait):
@@ -136,6 +149,7 @@ due_at = use("01.due_at", due_at)
 # the first to board. `waiting` is a list of passengers in order of arrival, each with an `id` and a
 # `tier` (0 is paid, 1 is free). Return those who board, in boarding order.
 
+
 # %% exercise="01.take"
 def take(waiting, seats):
     """Who boards, at most `seats`: paid before free, in order of arrival inside a tier."""
@@ -161,6 +175,7 @@ take = use("01.take", take)
 # Return a dictionary from id to output. If the counts differ you cannot know whose answer is whose:
 # then *nobody* gets one, since a neighbour's answer is worse than none. `gone` are the ids whose
 # client has left.
+
 
 # %% exercise="01.resolve"
 def resolve(rows, outputs, gone):
@@ -255,7 +270,9 @@ print(f"wait: mean {wait['mean']:.1f} ms, P95 {wait['p95']:.1f} ms")
 with Live(gpus=2) as live:
     crossed = live.run(trace_requests(rows)).report()
 print(f"LIVE  {crossed['answered']} answered, mean batch {crossed['mean_batch']:.2f}")
-print(f"LIVE  wait: mean {crossed['wait_ms']['mean']:.1f} ms, P95 {crossed['wait_ms']['p95']:.1f} ms")
+print(
+    f"LIVE  wait: mean {crossed['wait_ms']['mean']:.1f} ms, P95 {crossed['wait_ms']['p95']:.1f} ms"
+)
 
 # %% [markdown]
 # ## Something is wrong
