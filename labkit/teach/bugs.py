@@ -53,10 +53,12 @@ class StaleTimer(_RuleGateway):
     make_rule = _StaleRule
 
     def arrive(self, request: Request, now: int) -> Sequence[Command]:
+        """See `Gateway.arrive`."""
         self._ring(now - 1)
         return super().arrive(request, now)
 
     def advance(self, now: int) -> Sequence[Command]:
+        """See `Gateway.advance`."""
         commands = super().advance(now)
         self._ring(now)
         self._arm()
@@ -86,6 +88,7 @@ class RestartingTimer(_RuleGateway):
     make_rule = _SinceRule
 
     def arrive(self, request: Request, now: int) -> Sequence[Command]:
+        """See `Gateway.arrive`."""
         rule = self._serving[request.model].rule
         if isinstance(rule, _SinceRule):
             rule.since = now
@@ -100,6 +103,7 @@ class WindowAfterBatch(_RuleGateway):
     make_rule = _SinceRule
 
     def finish(self, batch_id: int, result: Result, now: int) -> Sequence[Command]:
+        """See `Gateway.finish`."""
         batch = self.mapping.batches.get(batch_id)
         if batch is not None and batch.gpu in self._model_of:
             rule = self._serving[self._model_of[batch.gpu]].rule
@@ -123,6 +127,7 @@ class WindowAtLook(_RuleGateway):
     make_rule = _LookRule
 
     def finish(self, batch_id: int, result: Result, now: int) -> Sequence[Command]:
+        """See `Gateway.finish`."""
         for replicas in self._serving.values():
             if isinstance(replicas.rule, _LookRule):
                 replicas.rule.looked_at = now
@@ -145,6 +150,7 @@ class UnitSlip(_RuleGateway):
 
     @staticmethod
     def make_rule(max_batch: int, max_wait: int) -> FerryRule:
+        """The rule, with its window a thousand times too short."""
         return FerryRule(max_batch, max_wait // 1_000)
 
 
@@ -177,10 +183,11 @@ class FreeBySlots(_QueueGateway):
 
 
 class _OneLine(FairQueue):
-    def push(self, request: Request) -> None:
+    def push(self, request: Request) -> bool:
         own, request.tenant = request.tenant, ""
-        super().push(request)
+        matters = super().push(request)
         request.tenant = own
+        return matters
 
 
 class GlobalFifo(_QueueGateway):
@@ -248,6 +255,7 @@ class ShedsTheFirst(Gateway):
     history = 0
 
     def arrive(self, request: Request, now: int) -> Sequence[Command]:
+        """See `Gateway.arrive`."""
         self.history += 1
         if self.history == 1:
             return (End(request.id, Outcome.REJECTED, "queue_full"),)
@@ -265,6 +273,7 @@ class CancelledComputed(Gateway):
         self.left: set[int] = set()
 
     def cancel(self, request_id: int, now: int) -> Sequence[Command]:
+        """See `Gateway.cancel`."""
         if not self._waits(request_id) or request_id in self.left:
             return super().cancel(request_id, now) if request_id not in self.left else ()
         self.left.add(request_id)
@@ -315,6 +324,7 @@ class ZipShort(Gateway):
     """99 outputs for 100 requests: the first 99 are paired off and nobody asks which is missing."""
 
     def finish(self, batch_id: int, result: Result, now: int) -> Sequence[Command]:
+        """See `Gateway.finish`."""
         batch = self.mapping.batches.get(batch_id)
         if batch is not None and not isinstance(result, BatchError):
             missing = len(batch.rows) - len(result)
@@ -337,6 +347,7 @@ class LateAccepted(Gateway):
         self.departed: dict[int, tuple[Request, ...]] = {}
 
     def advance(self, now: int) -> Sequence[Command]:
+        """See `Gateway.advance`."""
         commands = super().advance(now)
         for command in commands:
             if isinstance(command, Depart):
@@ -344,6 +355,7 @@ class LateAccepted(Gateway):
         return commands
 
     def finish(self, batch_id: int, result: Result, now: int) -> Sequence[Command]:
+        """See `Gateway.finish`."""
         rows = self.departed.pop(batch_id, ())
         if batch_id not in self.mapping.batches and not isinstance(result, BatchError) and rows:
             good = [(row, out) for row, out in zip(rows, result, strict=False) if type(out) is str]
@@ -358,6 +370,7 @@ class RetryTheDead(Gateway):
     """A lost GPU stays on the list, and looks idle."""
 
     def lose(self, gpu: int, now: int) -> Sequence[Command]:
+        """See `Gateway.lose`."""
         model = self._model_of.get(gpu)
         commands = super().lose(gpu, now)
         if model is not None:
@@ -387,6 +400,7 @@ class DrainAccepts(Gateway):
     """A draining GPU is noted, and given the next batch all the same."""
 
     def drain(self, gpu: int, now: int) -> Sequence[Command]:
+        """See `Gateway.drain`."""
         return ()
 
 
