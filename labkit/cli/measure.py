@@ -26,12 +26,13 @@ def measure(
 
     The record is saved after each item, so it may be interrupted.
     """
-    from labkit.gpu import device as machine
+    from labkit.gpu import device as choice
+    from labkit.gpu.machine import look
 
-    facts = machine.look()
+    facts = look()
     if facts.torch is None:
-        raise Problem(f"torch is not installed; install it first: {machine.CPU_LINE}")
-    chosen = device or machine.device(facts)
+        raise Problem(f"torch is not installed; install it first: {choice.CPU_LINE}")
+    chosen = device or choice.device(facts)
     if chosen.startswith("cuda") and not facts.cuda:
         raise Problem(f"--device {chosen}: torch cannot use a card here; run `labkit doctor`")
     path = _measured(chosen, dry, only_missing, out, quiet=as_json)

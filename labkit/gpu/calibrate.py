@@ -20,9 +20,8 @@ CROWD = 0.68
 """The part of a card that several processes on it may plan to use together: 0.085 for each of
 eight. The rest pays for switching between them."""
 
-CPU_PART = 0.6
-"""The part of a core that a plan counts on: the dispatcher and the system run there too. The step
-is the quickest one measured, so that a busy moment at the start cuts no texts for good."""
+CPU_PART = 0.7
+"""The part of a core that a plan counts on: the dispatcher and the system run there too."""
 
 LONGEST_STEP_MS = 0.4
 """A ballast whose step is longer makes a batch of few, coarse steps."""

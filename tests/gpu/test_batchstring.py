@@ -152,6 +152,17 @@ def test_a_batch_takes_a_hundred_milliseconds_whatever_its_size(size: int) -> No
     assert function.timings.violations == 0
 
 
+def test_a_plan_for_a_cpu_counts_the_time_of_the_thread_alone(monkeypatch) -> None:
+    device, _ = paced(step_ms=1.0)
+    monkeypatch.setattr(module.time, "thread_time", lambda: device.now)
+    # 0.7 of a core has 66.5 ms: room for the 59 steps of a whole line at 1 ms, not at 1.2 ms.
+    assert module.cpu_plan(device, 1.0).new_bytes == WHOLE.new_bytes
+    device.step_s = 0.0012
+    assert module.cpu_plan(device, 1.0).new_bytes == 40
+    device.step_s = 0.001
+    assert module.cpu_plan(device, 0.5).new_bytes == 16
+
+
 def test_a_batch_that_takes_longer_is_late_and_counted() -> None:
     _, function = paced(step_ms=2.0)
     function(["x"])
