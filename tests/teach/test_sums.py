@@ -94,3 +94,13 @@ def test_another_contract_has_another_sum():
 )
 def test_an_equation_that_is_not_so_is_named(text, said):
     assert slip(text) == said
+
+
+def test_an_answer_before_its_reasons_is_no_sum():
+    backwards = "18 = 2 + 16 <- 15.4 = 10 / 65 %; 10 = 10,000 / 1,000; 1,000 = 100 / 100 ms"
+    assert [name for name, _ in missing(backwards)] == [
+        "one GPU",
+        "floor",
+        "at the target",
+        "answer",
+    ]
