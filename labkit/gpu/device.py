@@ -3,7 +3,6 @@
 Decided from facts alone (`labkit.gpu.machine`), without torch and without touching CUDA.
 """
 
-import os
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -19,12 +18,9 @@ WORKER_VRAM = int(0.7 * GB)
 """What a CUDA context with the small model needs on its card."""
 
 MOST_WORKERS = 8
-_WHEELS = "https://download.pytorch.org/whl"
-CPU_LINE = f"pip install torch --index-url {_WHEELS}/cpu"
-CUDA_LINE = "pip install --force-reinstall torch --index-url " + (
-    f"{_WHEELS}/cu128" if os.name == "nt" else "https://pypi.org/simple"
-)
-"""PyPI's own wheels for Linux are the CUDA build; those for Windows are not."""
+CPU_LINE = "pip install torch"
+CUDA_LINE = "pip install --force-reinstall torch"
+"""The wheels that pip finds by itself are the CUDA build on Linux and the CPU build elsewhere."""
 
 Kind = Literal["cuda", "cpu", "timer"]
 

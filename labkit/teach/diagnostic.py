@@ -37,7 +37,7 @@ class Diagnostic:
         self.paths: dict[str, list[str]] = read["paths"]
 
     def marks(self, answers: str) -> list[bool | None]:
-        """Right, wrong or left out, for answers such as `"b b c - c a"`, a letter a question."""
+        """Right, wrong or left out, for answers such as `"a d c - b a"`, a letter a question."""
         letters = answers.lower().replace(",", " ").split()
         if len(letters) == 1 and len(letters[0]) == len(self.questions):
             letters = list(letters[0])
@@ -46,7 +46,7 @@ class Diagnostic:
         ):
             raise ValueError(
                 f"answers {answers!r}: give {len(self.questions)} letters from a to d, or - for "
-                'a question left out, such as "b b c - c a"'
+                'a question left out, such as "a d c - b a"'
             )
         return [
             None if letter == "-" else LETTERS.index(letter) == question.right
@@ -100,7 +100,7 @@ class Diagnostic:
         times = ", ".join(f"<code>{escape(repr(time))}</code>" for time in self.paths)
         return (
             f"<ol>{items}</ol><p>Answer with one letter each, and say how long you have: "
-            f'<code>diagnostic("b b c c c b", "a day")</code>; the time is one of {times}.</p>'
+            f'<code>diagnostic("a d c - b a", "a day")</code>; the time is one of {times}.</p>'
         )
 
 
@@ -115,6 +115,6 @@ class Advice:
 
 
 def diagnostic(answers: str | None = None, time: str = "a day") -> Any:
-    """The six questions; with answers (`"b b c - c a"`) and the time left, a path."""
+    """The six questions; with answers (`"a d c - b a"`) and the time left, a path."""
     asked = Diagnostic()
     return asked if answers is None else asked.advice(answers, time)

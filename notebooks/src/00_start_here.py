@@ -56,6 +56,27 @@ with Live(gpus=gpus) as live:
         print("LIVE ", answer)
 
 # %% [markdown]
+# Would you notice if it did not keep its side? `inputs` went in, `outputs` came back. Return whether the
+# call keeps the contract: a list of 1 to 100 strings in, a list of as many strings out.
+
+# %% exercise="00.contract"
+def kept(inputs, outputs):
+    """Whether this call keeps the contract."""
+    # solution
+    if not isinstance(outputs, list) or not 1 <= len(inputs) <= 100:
+        return False
+    if len(outputs) != len(inputs):
+        return False
+    return all(isinstance(text, str) for text in inputs + outputs)
+    # stub
+    # return ...
+    # end
+
+
+# %%
+exercise("00.contract").check(kept)
+
+# %% [markdown]
 # And here is a minute of traffic with the shape of a public trace, through the same decisions under a
 # virtual clock:
 
