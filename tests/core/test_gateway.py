@@ -700,3 +700,21 @@ def test_what_is_random_comes_from_the_rng_that_was_passed_in():
 
     assert gpus(1) == gpus(1)
     assert gpus(1) != gpus(2)
+
+
+def test_a_gpu_that_drains_takes_what_was_due_with_it():
+    door = gateway()
+    come(door, 0, 1)
+    assert door.due_at == 50 * MS
+    door.drain(0, 10 * MS)
+    assert door.due_at == NEVER
+
+
+def test_what_a_draining_gpu_gives_back_is_due_at_once_elsewhere():
+    door = gateway(gpus=2, max_batch=1, backlog=1, dispatch="round_robin")
+    come(door, 0, 0, 1, 2)
+    leave(door, 0)
+    door.finish(2, [""], 10 * MS)
+    door.drain(0, 20 * MS)
+    assert door.due_at <= 20 * MS
+    assert [rows for _, _, rows in leave(door, 20)] == [[2]]

@@ -331,3 +331,20 @@ def test_a_newcomer_matters_who_is_the_oldest_or_the_first_of_a_tier():
     assert queue.push(Request(5, arrived_at=4)) is True
     queue.take(5)
     assert queue.push(Request(6, arrived_at=9)) is True
+
+
+def test_the_oldest_may_be_one_who_pays():
+    queue = queue_of(Request(1), Request(2, arrived_at=5, tier=Tier.FREE), Request(3, arrived_at=9))
+    queue.remove(3)
+    assert queue.oldest_at == 0
+
+
+def test_the_dead_are_counted_exactly_across_compactions():
+    queue = FairQueue(PATIENT)
+    for number in range(400):
+        queue.push(Request(number, tenant="AB"[number % 2]))
+    for number in range(0, 390):
+        queue.remove(number)
+        tier = queue._tiers[0]
+        assert sum(map(len, tier.lines.values())) == tier.count + tier.dead
+        assert tier.dead <= tier.count + SLACK
