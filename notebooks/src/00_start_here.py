@@ -59,6 +59,7 @@ with Live(gpus=gpus) as live:
 # Would you notice if it did not keep its side? `inputs` went in, `outputs` came back. Return whether the
 # call keeps the contract: a list of 1 to 100 strings in, a list of as many strings out.
 
+
 # %% exercise="00.contract"
 def kept(inputs, outputs):
     """Whether this call keeps the contract."""
@@ -110,8 +111,8 @@ print(f"{busy['answered']:,} answered, P95 {busy['latency_ms']['p95']:.1f} ms")
 # **Open**: the whole serving stack is yours, with KV cache, prefill and decode. The first thing a
 # strong candidate does is to find out which one it is.
 #
-# Sort these openings. The function gets an opening and returns `"narrow"` or `"open"`, or `"ask"`
-# when the words do not tell and the right move is a question.
+# Sort these openings: `"narrow"`, `"open"`, or `"ask"` when the words do not tell and the right move is
+# a question. Answer with a dictionary from letter to word.
 
 # %%
 triage = exercise("00.costume")
@@ -148,7 +149,7 @@ triage.check(costumes)
 # %%
 diagnostic()
 
-# %%
+# %% tags=["nbval-ignore-output"]
 progress()
 
 # %% [markdown]

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +89,7 @@ def cards(notebook: str) -> Page:
         raise CardError(f"no cards for notebook {notebook!r}; there are some for {known}")
     text = "\n\n".join(f"{card.front}\n  {card.back}" for card in own)
     body = "".join(
-        f"<details><summary>{escape(card.front)}</summary>"
+        f"<details><summary>{inline(card.front)}</summary>"
         f"<p style='margin:2px 0 8px 16px'>{inline(card.back)}</p></details>"
         for card in own
     )
