@@ -7,17 +7,17 @@ const REDUCED_STEP_MS = 800;
 /**
  * A replay of `horizon` microseconds: `draw(at, still)` at every change, `receipt(at)` says what
  * happened last, `describe(at)` what is to be seen. Nothing is drawn between two places while it
- * stands still. `slider` is the SVG group that shows the time axis.
+ * stands still. `slider` is the SVG group that shows the time axis; `begin` where it starts.
  */
 function replay(root, options) {
-  const { horizon, pace, instants, draw, receipt, describe, slider } = options;
+  const { horizon, pace, instants, draw, receipt, describe, slider, begin = 0 } = options;
   const reduced = matchMedia("(prefers-reduced-motion: reduce)");
   const voice = speaker(root);
-  let at = 0;
+  let at = begin;
   let frame = null;
   let timer = null;
   let before = 0;
-  let told = receipt(0);
+  let told = receipt(begin);
 
   const row = html(root, "div", { class: "lk-controls", role: "group", "aria-label": "replay" });
   const play = html(row, "button", { type: "button", class: "lk-play" });
@@ -111,6 +111,9 @@ function replay(root, options) {
   });
   show();
   return {
+    row,
+    at: () => at,
+    refresh: show,
     go,
     stop: () => {
       pause();

@@ -1,4 +1,6 @@
-"""What the dock says: one sentence for each thing that happens, one line for each instant."""
+"""What the pictures say: one sentence for each thing that happens, one line for each instant."""
+
+from typing import Any
 
 from labkit.core.messages import Depart, Reason
 from labkit.core.settings import Settings
@@ -63,6 +65,48 @@ def loss_sentence(batch_id: int, gpu: int, back: int, now: int) -> str:
         f"GPU {gpu} was lost at {ms(now)} with boat {batch_id}; "
         f"{back} {'goes' if back == 1 else 'go'} back to the head of the bank."
     )
+
+
+def start_sentence(bar: dict[str, Any], now: int, cost: int | None = None) -> str:
+    """A batch starts; `cost`: what its GPUs stood idle for each other, in GPU-microseconds."""
+    count = len(bar["gpus"])
+    where = f"GPU {bar['gpus'][0]}" if count == 1 else f"{count} GPUs at once"
+    size = "1 request" if bar["size"] == 1 else f"{bar['size']:,} requests"
+    end = " to try again" if bar["retry"] else ""
+    if cost is not None:
+        end = f"; they stood idle for it for {cost // MS:,} GPU-ms" if cost else "; none stood idle"
+    return f"Batch {bar['id']} of {size} starts on {where} at {ms(now)}{end}."
+
+
+def bar_labels(bar: dict[str, Any]) -> list[str]:
+    """What may stand on a batch's bar, the longest first: the first that fits is written."""
+    size = f"{bar['size']:,}"
+    if bar["lost"]:
+        return [f"{size} lost", size]
+    if bar["gang"]:
+        count = len(bar["gpus"])
+        return [f"{size} on {count} GPUs", size]
+    return [f"RETRY {size}", "RETRY", size] if bar["retry"] else [size]
+
+
+def late_sentence(bar: dict[str, Any]) -> str:
+    """A batch came back long after it was expected."""
+    took, planned = bar["end"] - bar["start"], bar["planned"] - bar["start"]
+    where = f"GPU {bar['gpus'][0]}" if len(bar["gpus"]) == 1 else f"{len(bar['gpus'])} GPUs"
+    return f"Batch {bar['id']} took {ms(took)} on {where}, {ms(took - planned)} more than planned."
+
+
+def lost_sentence(gpu: int, batch_id: int, back: int, now: int) -> str:
+    """A GPU died with its batch: how many wait again."""
+    return (
+        f"GPU {gpu} died at {ms(now)} with batch {batch_id}; {back} "
+        f"{'goes' if back == 1 else 'go'} back to the head of the queue."
+    )
+
+
+def failure_sentence(batch_id: int, back: int, now: int) -> str:
+    """A batch came back without its answers: how many wait again."""
+    return f"Batch {batch_id} failed at {ms(now)}; {back} {'tries' if back == 1 else 'try'} again."
 
 
 def ms(duration: int) -> str:
