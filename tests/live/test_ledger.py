@@ -1,0 +1,218 @@
+"""The journal: groups by the ferry rule, byte for byte back, bounded, and alive after kill -9."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from labkit.core.batching import FerryRule
+from labkit.core.door import Commit
+from labkit.core.idempotency import Entry, Key, KeyLedger, Standing
+from labkit.core.units import MS, NEVER, S
+from labkit.live import LiveError
+from labkit.live.ledger import Group, MemoryJournal, SqliteJournal
+
+HERE = Path(__file__).parent
+KEY = Key("acme", "POST /v1/completions", "k1")
+
+
+def commit(text: str = "k1", body: bytes = b"body", since: int = 0) -> Commit:
+    return Commit(KEY._replace(text=text), Entry(b"print", 7, since, 200, body))
+
+
+def kept(path: Path, now: int = 0, **options) -> list[tuple[Key, Entry]]:
+    journal = SqliteJournal(path, **options)
+    entries = journal.open(lambda: now, lambda group, error: None)
+    journal.close()
+    return entries
+
+
+def write(path: Path, *commits: Commit, **options) -> list[list[Commit]]:
+    """The groups in which these were stored."""
+    groups: list[list[Commit]] = []
+    journal = SqliteJournal(path, **options)
+    journal.open(lambda: 0, lambda group, error: groups.append(list(group)))
+    for one in commits:
+        journal.append(one, 0)
+    journal.close()
+    return groups
+
+
+# -- groups ---------------------------------------------------------------------------------------
+
+
+def test_a_group_leaves_when_its_first_has_waited_three_milliseconds():
+    group = Group(FerryRule(256, 3 * MS))
+    assert group.due_at == NEVER
+    group.add(commit("a"), 10 * MS)
+    group.add(commit("b"), 12 * MS)
+    assert group.due_at == 13 * MS
+    assert [one.key.text for one in group.take()] == ["a", "b"]
+    assert group.due_at == NEVER
+
+
+def test_a_group_of_256_leaves_at_once_and_the_257th_waits_its_own_time():
+    group = Group(FerryRule(256, 3 * MS))
+    for number in range(256):
+        group.add(commit(str(number)), number)
+    assert group.due_at == 0
+    group.add(commit("257th"), 300)
+    assert len(group.take()) == 256
+    assert group.due_at == 300 + 3 * MS
+
+
+def test_everything_appended_before_the_end_is_stored_in_order(tmp_path: Path):
+    commits = [commit(str(number)) for number in range(600)]
+    groups = write(tmp_path / "ledger", *commits)
+    assert [one for group in groups for one in group] == commits
+    assert max(map(len, groups)) <= 256
+
+
+def test_a_lone_outcome_is_stored_without_waiting_for_another(tmp_path: Path, until: Callable):
+    stored: list[Commit] = []
+    journal = SqliteJournal(tmp_path / "ledger")
+    journal.open(lambda: time.monotonic_ns() // 1_000, lambda group, error: stored.extend(group))
+    journal.append(commit(), time.monotonic_ns() // 1_000)
+    until(lambda: stored == [commit()])
+    journal.close()
+
+
+# -- what comes back ------------------------------------------------------------------------------
+
+
+def test_what_was_stored_replays_byte_for_byte_after_a_restart(tmp_path: Path):
+    body = bytes(range(256)) + "é\u2028".encode()
+    odd = Key("acme", "POST", "k\udce91'\x00")
+    write(tmp_path / "ledger", Commit(odd, Entry(b"\x00print", 7, 5, 422, body)))
+    keys = KeyLedger()
+    keys.restore(kept(tmp_path / "ledger"), now=0)
+    found = keys.begin(odd, b"\x00print", 9, now=0)
+    assert found is not None
+    assert (found.standing, found.entry.status, found.entry.body) == (Standing.DONE, 422, body)
+
+
+def test_a_key_that_was_only_reserved_is_free_after_a_restart(tmp_path: Path):
+    write(tmp_path / "ledger", commit("done"))
+    keys = KeyLedger()
+    keys.restore(kept(tmp_path / "ledger"), now=0)
+    found = keys.begin(KEY._replace(text="reserved"), b"print", 9, now=0)
+    assert found is not None
+    assert found.standing is Standing.NEW
+
+
+def test_instants_are_told_by_the_clock_of_whoever_reads(tmp_path: Path):
+    write(tmp_path / "ledger", commit(since=0), wall=lambda: 1_000 * S)
+    ((_, entry),) = kept(tmp_path / "ledger", now=5 * S, wall=lambda: 1_060 * S)
+    assert entry.since == -55 * S
+
+
+# -- bounds ---------------------------------------------------------------------------------------
+
+
+def test_a_day_later_it_is_forgotten(tmp_path: Path):
+    day = 86_400 * S
+    write(tmp_path / "ledger", commit(since=0), wall=lambda: 0)
+    assert len(kept(tmp_path / "ledger", wall=lambda: day - 1)) == 1
+    assert kept(tmp_path / "ledger", wall=lambda: day) == []
+
+
+def rows(path: Path) -> list[str]:
+    with sqlite3.connect(path) as db:
+        found = [text.decode() for (text,) in db.execute("SELECT text FROM outcomes ORDER BY id")]
+    db.close()
+    return found
+
+
+def test_old_rows_go_with_the_next_group_and_the_file_stops_growing(tmp_path: Path):
+    path, size = tmp_path / "ledger", 0
+    for hour in range(8):
+        many = [commit(f"{hour}-{n}", b"x" * 2_000, since=0) for n in range(256)]
+        write(path, *many, keep_for=3600 * S, wall=lambda hour=hour: hour * 3600 * S)
+        if hour == 2:
+            size = path.stat().st_size
+    assert {text[0] for text in rows(path)} == {"7"}
+    assert path.stat().st_size <= size
+
+
+def test_no_more_rows_are_kept_than_asked_for_and_the_newest_stay(tmp_path: Path):
+    write(tmp_path / "ledger", *[commit(str(n)) for n in range(300)], most=10)
+    assert rows(tmp_path / "ledger") == [str(n) for n in range(290, 300)]
+
+
+def test_a_key_used_again_after_its_time_has_one_row(tmp_path: Path):
+    write(tmp_path / "ledger", commit(body=b"first"))
+    write(tmp_path / "ledger", commit(body=b"second"))
+    ((_, entry),) = kept(tmp_path / "ledger")
+    assert entry.body == b"second"
+
+
+# -- what goes wrong ------------------------------------------------------------------------------
+
+
+def test_a_group_that_cannot_be_written_is_said_and_the_next_one_is(tmp_path: Path):
+    heard: list[tuple[str, bool]] = []
+    journal = SqliteJournal(tmp_path / "ledger", rule=FerryRule(1, 0))
+    journal.open(lambda: 0, lambda group, error: heard.append((group[0].key.text, error is None)))
+    journal.append(Commit(KEY._replace(text="bad"), Entry(b"", 1, 0, None)), 0)
+    journal.append(commit("good"), 0)
+    journal.close()
+    assert heard == [("bad", False), ("good", True)]
+    assert rows(tmp_path / "ledger") == ["good"]
+
+
+@pytest.mark.parametrize("what", ["text", "folder", "newer"])
+def test_a_file_that_is_no_ledger_is_refused_with_its_name(tmp_path: Path, what: str):
+    path = tmp_path / "ledger"
+    if what == "text":
+        path.write_text("not a database, and long enough to be read as one" * 20)
+    elif what == "folder":
+        path = tmp_path / "none" / "ledger"
+    else:
+        write(path, commit())
+        with sqlite3.connect(path) as db:
+            db.execute("PRAGMA user_version = 9")
+        db.close()
+    with pytest.raises(LiveError, match=r"the ledger .*ledger: .*one process at a time"):
+        kept(path)
+
+
+def test_two_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("labkit.live.ledger.LOCKED_S", 0.01)
+    first = SqliteJournal(tmp_path / "ledger")
+    first.open(lambda: 0, lambda group, error: None)
+    with pytest.raises(LiveError, match="locked; one process at a time"):
+        kept(tmp_path / "ledger")
+    first.close()
+    assert kept(tmp_path / "ledger") == []
+
+
+def test_the_journal_in_memory_has_the_same_face_and_keeps_nothing():
+    heard: list[Commit] = []
+    journal = MemoryJournal()
+    assert journal.open(lambda: 0, lambda group, error: heard.extend(group)) == []
+    journal.append(commit(), 0)
+    assert heard == [commit()]
+    journal.close()
+    assert journal.open(lambda: 0, lambda group, error: None) == []
+
+
+def test_fifty_kills_in_the_middle_of_commits_lose_nothing_that_was_acknowledged(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, HERE / "kill_ledger.py", tmp_path / "ledger", "50"],
+        cwd=HERE.parents[1],
+        env={"PYTHONPATH": str(HERE.parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    told = json.loads(done.stdout)
+    assert (told["kills"], told["twice"], told["wrong"]) == (50, 0, [])
+    # Written and not heard of before the end: allowed, since its client will ask again.
+    assert told["kept"] >= told["heard"] > 1_000
+    assert told["inside"] >= 5
