@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from labkit.viz.picture import Picture
 from labkit.viz.style import BUDGET_MS, picture, style
@@ -39,6 +40,8 @@ def curves(
         if log_x:
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:,.0f}")
+        elif all(float(at).is_integer() for xs, _ in series.values() for at in xs):
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         ends = []
         for i, (name, (xs, ys)) in enumerate(series.items()):
             heights = [float("nan") if value is None else value for value in ys]
@@ -51,7 +54,7 @@ def curves(
                 ends.append((shown[-1][1], shown[-1][0], name, colour))
         if budget:
             axes.axhline(BUDGET_MS, color=colours.red, linewidth=1)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, axes.get_ylim()[1] * 1.06)
         _name_lines(axes, ends)
         return picture(figure, says)
 
