@@ -72,24 +72,28 @@ function ticksOf([first, last], width) {
 /** The first of the labels that fits into so many pixels. */
 const fitting = (labels, width) => labels.find((one) => one.length * LETTER + 6 <= width);
 
+/** Words in the middle of a shape, once the playhead is past them. */
 function wordsView(parent, look, boxed) {
   const group = svg(parent, "g", { class: look });
   const box = boxed ? svg(group, "rect", { class: "lk-box", height: 16, rx: 2 }) : null;
   const text = svg(group, "text", { "text-anchor": "middle", "dominant-baseline": "central" });
-  return (labels, x, y, width, height) => {
+  let until = Infinity;
+  const put = (labels, x, y, width, height) => {
     const words = height < WORDS_FROM ? undefined : fitting(labels, width);
-    set(group, { visibility: words ? null : "hidden" });
-    if (!words) return Infinity;
+    until = Infinity;
+    if (!words) return;
     const middle = x + width / 2;
     setText(text, words);
     set(text, { x: middle, y: y + height / 2 });
     const half = (words.length * LETTER) / 2 + 2;
     if (box) set(box, { x: middle - half, y: y + height / 2 - 8, width: 2 * half });
-    return middle + half;
+    until = middle + half - 2;
   };
+  const tell = (now) => set(group, { visibility: until <= now ? null : "hidden" });
+  return { put, tell };
 }
 
-/** One batch: an outline of all of it, and what is done of it. `place` moves it, `tell` fills. */
+/** One batch: an outline of all of it, and what is done of it. `place` moves, `tell` names it. */
 function barView(toCome, done, bar, layout, fills) {
   const look = bar.lost ? "lk-lost" : bar.gang ? "lk-gang" : "lk-one";
   const parts = bar.runs.map(([first, last]) => {
@@ -114,12 +118,15 @@ function barView(toCome, done, bar, layout, fills) {
       set(part.solid, { x: start + 0.5, width: Math.max(planned - start - 1, 1) });
       if (part.late) set(part.late, { x: planned, width: Math.max(end - planned - 0.5, 0) });
       if (part.notch) set(part.notch, { d: `M${start + 1} ${part.y}h6l-6 6Z` });
-      part.words(bar.labels, start, part.y, planned - start, part.height);
-      if (part.more) part.more(bar.late, planned, part.y, end - planned, part.height);
+      part.words.put(bar.labels, start, part.y, planned - start, part.height);
+      if (part.more) part.more.put(bar.late, planned, part.y, end - planned, part.height);
     }
   };
-  const tell = (at) => {
-    for (const part of parts) part.group.classList.toggle("lk-under-way", at < bar.end);
+  const tell = (now) => {
+    for (const part of parts) {
+      part.words.tell(now);
+      if (part.more) part.more.tell(now);
+    }
   };
   return { place, tell };
 }
@@ -129,13 +136,16 @@ function gapView(done, gap, layout) {
   const group = svg(done, "g", { class: `lk-gap lk-${gap.kind}` });
   const rect = svg(group, "rect", { y, height: layout.bar, rx: 2 });
   const words = gap.labels.length ? wordsView(group, "lk-on", false) : null;
+  let over = Infinity;
   const place = (x, shows) => {
     const [start, end] = [x(gap.start), x(gap.end)];
+    // What a drain cost is known when it is over.
+    over = gap.kind === "drain" ? end : 0;
     set(group, { display: shows(gap) && end - start > 4 ? null : "none" });
     set(rect, { x: start + 1, width: Math.max(end - start - 2, 0) });
-    if (words) words(gap.labels, start, y, end - start, layout.bar);
+    if (words) words.put(gap.labels, start, y, end - start, layout.bar);
   };
-  const tell = (at) => group.classList.toggle("lk-under-way", at < gap.end);
+  const tell = (now) => words && words.tell(now < over ? -1 : now);
   return { place, tell };
 }
 
@@ -190,7 +200,7 @@ function panelView(parent, panel, segments) {
   const draw = (at, x, inside) => {
     set(past, { width: (x(at) - segments.left + 1).toFixed(1) });
     set(head, { transform: `translate(${x(at).toFixed(1)} 0)`, visibility: inside ? null : "hidden" });
-    for (const view of views) view.tell(at);
+    for (const view of views) view.tell(x(at));
     totals(totalsAt(panel, at));
     setText(receipt, receiptAt(panel, at));
   };

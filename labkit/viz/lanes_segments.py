@@ -6,7 +6,7 @@ from typing import Any
 from labkit.core.trace import Trace
 from labkit.core.units import MS
 from labkit.viz import words
-from labkit.viz.lanes_reader import LARGE, LaneReader
+from labkit.viz.lanes_reader import LaneReader
 from labkit.viz.layout import WIDTH
 
 Segments = dict[str, Any]
@@ -18,6 +18,7 @@ PITCHES = ((8, 22, 16), (16, 15, 10), (40, 9, 6))
 """Up to so many lanes: pixels from one to the next, and the height of a bar."""
 
 AXIS_HEIGHT = 40
+TOTAL_HEIGHT = 40
 LONGEST_REPLAY_SECONDS = 60
 LEAST_WINDOW = 1_000
 
@@ -85,6 +86,8 @@ def _panel(reader: LaneReader, horizon: int) -> dict[str, Any]:
         bar["end"] = horizon if bar["end"] is None else bar["end"]
     bars = [_bar(bar, lane_of) for bar in reader.bars]
     gaps = [gap for gpu in gpus for gap in _gaps(reader, gpu, lane_of[gpu], horizon)]
+    gangs, losses = (any(bar[key] for bar in bars) for key in ("gang", "lost"))
+    totals = 1 + gangs + len(reader.waits) + losses
     return {
         "title": reader.title,
         "gpus": gpus,
@@ -93,9 +96,9 @@ def _panel(reader: LaneReader, horizon: int) -> dict[str, Any]:
         "waits": reader.waits,
         "events": _with_costs(reader, gaps, lane_of),
         "horizon": horizon,
-        "gangs": any(bar["gang"] for bar in bars),
-        "losses": any(bar["lost"] for bar in bars),
-        "layout": _layout(len(gpus), bool(reader.title), LARGE in reader.waits),
+        "gangs": gangs,
+        "losses": losses,
+        "layout": _layout(len(gpus), bool(reader.title), totals),
     }
 
 
@@ -199,15 +202,15 @@ def _with_costs(
     return events
 
 
-def _layout(lanes: int, titled: bool, two_classes: bool) -> dict[str, Any]:
-    """Where one panel's parts stand, from its top edge down."""
+def _layout(lanes: int, titled: bool, totals: int) -> dict[str, Any]:
+    """Where one panel's parts stand, from its top edge down, beside so many totals."""
     pitch, height = next(
         ((pitch, height) for most, pitch, height in PITCHES if lanes <= most), (0, 0)
     )
     if not pitch:
         raise ValueError(f"{lanes} GPUs: at most {PITCHES[-1][0]} lanes can be told apart")
     top = TITLE_HEIGHT if titled else 4
-    floor = top + max(lanes * pitch, 176 if two_classes else 132)
+    floor = top + max(lanes * pitch, TOTAL_HEIGHT * totals)
     return {
         "top": top,
         "pitch": pitch,

@@ -79,12 +79,13 @@ class _LanePen(Pen):
             gap["kind"]
         ]
         x, y = self.x(gap["start"]), place["top"] + place["pitch"] * gap["lane"]
+        whole = self.x(gap["end"]) - x
         width = self.x(min(gap["end"], self.at)) - x
         look = {"facecolor": "none", "edgecolor": colour, "linestyle": DASH, "radius": 2}
         if width > 4:
             self.bar(x + 1, y, width - 2, place["bar"], **look)
-        if gap["end"] <= self.at:
-            self._words(gap["labels"], x, y, width, place["bar"], colour)
+        if gap["kind"] != "drain" or gap["end"] <= self.at:
+            self._words(gap["labels"], x, y, whole, place["bar"], colour)
 
     def _bar(self, bar: dict[str, Any], place: dict[str, Any]) -> None:
         """What is past is drawn whole, what is to come as an outline."""
@@ -104,11 +105,10 @@ class _LanePen(Pen):
                 self.bar(planned, y, min(now, end) - planned - 0.5, height, **late)
             if bar["retry"] and done > 5:
                 self.area([(x + 1, y), (x + 7, y), (x + 1, y + 6)], facecolor=p.paper, linewidth=0)
-            if self.at >= bar["end"]:
-                label = p.red if bar["lost"] else p.purple if bar["gang"] else p.paper
-                boxed = bar["lost"] or bar["gang"]
-                self._words(bar["labels"], x, y, planned - x, height, label, boxed=boxed)
-                self._words(bar["late"], planned, y, end - planned, height, p.teal)
+            label = p.red if bar["lost"] else p.purple if bar["gang"] else p.paper
+            boxed = bar["lost"] or bar["gang"]
+            self._words(bar["labels"], x, y, planned - x, height, label, boxed=boxed)
+            self._words(bar["late"], planned, y, end - planned, height, p.teal)
 
     def _look(self, bar: dict[str, Any]) -> dict[str, Any]:
         p = self.p
@@ -128,9 +128,11 @@ class _LanePen(Pen):
         colour: str,
         boxed: bool = False,
     ) -> None:
-        """The first of the labels that fits, in the middle."""
+        """The first of the labels that fits, in the middle, once the playhead is past it."""
         fits = [one for one in labels if one and text_width(one) + 6 <= width]
         if not fits or height < WORDS_FROM:
+            return
+        if x + (width + text_width(fits[0])) / 2 > self.x(self.at):
             return
         box = {"facecolor": self.p.paper, "edgecolor": "none", "pad": 1} if boxed else None
         middle = {"ha": "center", "va": "center_baseline"}

@@ -49,6 +49,7 @@ function replay(root, options) {
   const go = (to) => {
     pause();
     at = Math.min(Math.max(Math.round(to), 0), horizon);
+    told = receipt(at); // What is to be seen is said instead.
     show();
     voice.say(describe(at));
   };
@@ -62,7 +63,8 @@ function replay(root, options) {
     return !over;
   };
   const tick = (now) => {
-    const elapsed = Math.min(now - before, 100);
+    // A frame's own time may lie before the press that asked for it.
+    const elapsed = Math.min(Math.max(now - before, 0), 100);
     before = now;
     frame = requestAnimationFrame(tick);
     if (!advance(at + (elapsed / 1000) * pace * Number(speed.value))) cancelAnimationFrame(frame);
