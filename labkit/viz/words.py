@@ -74,7 +74,7 @@ def start_sentence(bar: dict[str, Any], now: int, cost: int | None = None) -> st
     size = "1 request" if bar["size"] == 1 else f"{bar['size']:,} requests"
     end = " to try again" if bar["retry"] else ""
     if cost is not None:
-        end = f"; they stood idle for it for {cost // MS:,} GPU-ms" if cost else "; none stood idle"
+        end = f"; they stood idle for {cost // MS:,} GPU-ms first" if cost else "; none stood idle"
     return f"Batch {bar['id']} of {size} starts on {where} at {ms(now)}{end}."
 
 

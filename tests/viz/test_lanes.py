@@ -79,7 +79,7 @@ def test_a_drain_is_the_idle_time_of_gpus_kept_for_one_batch(eight):
     assert idle(eight, eight["horizon"], "drain") == 397 * MS
     assert receipt(eight, 300 * MS) == (
         "Batch 16 of 12 requests starts on 8 GPUs at once at 238 ms; "
-        "they stood idle for it for 397 GPU-ms."
+        "they stood idle for 397 GPU-ms first."
     )
 
 
