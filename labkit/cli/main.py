@@ -22,6 +22,7 @@ COMMANDS: dict[str, Entry] = {
     "ferry": Entry("labkit.cli.ferry:ferry", "The ferry rule in closed form: fill, wait, load."),
     "sim": Entry("labkit.cli.sim:sim", "Simulate the gateway: the code that serves, sped up."),
     "live": Entry("labkit.cli.live:live", "Real load on worker processes; kill one."),
+    "faults": Entry("labkit.cli.faults:faults", "Thousands of seeded runs full of faults."),
     "bench": Entry("labkit.cli.bench:bench", "Our speed beside that of peers, as ratios."),
     "notebooks": Entry("labkit.cli.notebooks:notebooks", "Build the notebooks, or find drift."),
     "run": Entry("labkit.cli.run:run", "Run a notebook with parameters of your own."),
