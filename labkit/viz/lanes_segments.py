@@ -39,9 +39,7 @@ def lane_segments(
         raise ValueError("no trace to draw: give one, or a dict of title and trace")
     readers = [LaneReader(title, trace) for title, trace in named.items()]
     horizon = max(reader.ends_at() for reader in readers)
-    if pace is None:
-        slowest = max(trace.settings.batch_time for trace in named.values()) // 2
-        pace = max(slowest, horizon // LONGEST_REPLAY_SECONDS)
+    slowest = max(trace.settings.batch_time for trace in named.values()) // 2
     panels, top = [], 0
     for reader in readers:
         panel = _panel(reader, horizon)
@@ -53,7 +51,7 @@ def lane_segments(
         "instants": sorted({0, horizon}.union(*(reader.instants for reader in readers))),
         "horizon": horizon,
         "window": _window(window, horizon),
-        "pace": pace,
+        "pace": pace or max(slowest, horizon // LONGEST_REPLAY_SECONDS),
         "left": LEFT,
         "right": RIGHT,
         "totals": TOTALS,

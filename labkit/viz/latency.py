@@ -9,7 +9,8 @@ import traitlets
 
 from labkit.viz.assets import script, sheet
 from labkit.viz.budget import budget_bar
-from labkit.viz.latency_shape import Batches, Choice, Shape, latency_segments, shape_of
+from labkit.viz.latency_segments import latency_segments
+from labkit.viz.latency_shape import Batches, Choice, Shape, shape_of
 from labkit.viz.latency_twin import latency_png
 from labkit.viz.picture import Picture
 from labkit.viz.tokens import Theme

@@ -8,7 +8,8 @@ import pytest
 from labkit.core.units import MS
 from labkit.sim import fast
 from labkit.viz.latency import Latency
-from labkit.viz.latency_shape import Choice, latency_segments, shape_of, spent
+from labkit.viz.latency_segments import latency_segments, spent
+from labkit.viz.latency_shape import Choice, shape_of
 from labkit.workload.arrivals import poisson
 from labkit.workload.streams import stream
 
@@ -174,7 +175,16 @@ def test_the_outline_holds_the_whole_run(busy):
     points = segments["shape"]
     assert points[0][1] == points[-1][1] == segments["floor"]
     assert min(y for _, y in points) == pytest.approx(segments["floor"] - 130)
+    assert points[0][0] == 144
     assert segments["beyond"] == ""
+
+
+def test_an_old_shape_far_steeper_than_the_new_one_is_cut():
+    old, new = shape([0, 1, 2, 3], gpus=2), shape([0, 20, 40, 60, 80], max_batch=1, rate=50)
+    segments = latency_segments(new, old)
+    floor = segments["floor"]
+    assert min(y for _, y in segments["ghost"]) == floor - 130
+    assert floor - min(y for _, y in segments["shape"]) >= 130 / 4
 
 
 def test_a_notebook_keeps_the_picture_beside_the_widget(busy, monkeypatch):
