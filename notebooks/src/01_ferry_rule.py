@@ -242,15 +242,57 @@ curves(
 #
 # ## The same rule, live
 #
-# Until now the clock was virtual. Here is the same code on the real clock, with real processes in the
-# place of GPUs: they hold the contract's 100 ms and return an answer with a tag of your prompt,
-# so that a mix-up would show. Put your own prompts in.
+# Until now the clock was virtual. Here is the same code on the real clock, with a real process in the
+# place of each GPU. The line under the first cell says what those processes are on this machine. With
+# PyTorch, on a card or on a CPU, a tiny trained model writes a line about the last words of your
+# prompt. Without it, a process waits out the contract's 100 ms and echoes. Either way an answer ends
+# in a tag of its own prompt, so a mix-up would show. Put your own prompts in.
 
 # %% tags=["live", "nbval-ignore-output"]
 prompts = ["When does the ferry leave?", "Is there room for one more?", "Übersetzen, bitte!"]
-with Live(gpus=2) as live:
+with Live(gpus=2, workers="auto") as live:
     for prompt, answer in zip(prompts, live.ask(prompts)):
         print(f"LIVE  {prompt:28} -> {answer}")
+    live.ask(f"passenger {number}" for number in range(600))
+    took = live.fleet.timings()
+for name in ("raw_ms", "padded_ms"):
+    print(f"LIVE  {name:9}  P50 {took[name]['p50']:5.1f}   P95 {took[name]['p95']:5.1f}")
+
+# %% [markdown]
+# **Raw** is the computing alone, **padded** is what the dispatcher sees: a batch that is ready sooner
+# waits out the rest, and one that takes longer answers late and is counted. All hundred seats are
+# computed every time, empty ones too, so the size of a batch cannot show in either figure.
+#
+# Is that honest? Compute *only* the seats that are asked for, from 1 to 100, and look at the time of
+# one step: on this machine, measured now, and on a large GPU that carries 680 million weights. The
+# heights do not compare, the shapes do. Predict first: how many times as long as one seat do a
+# hundred take, on each?
+
+# %% tags=["live", "nbval-ignore-output"]
+from labkit.gpu import curve
+
+steps = {"this machine": curve.measured(), "an H200": curve.expected("H200")}
+for who, found in steps.items():
+    for figure in found[:1] + found[-1:]:
+        print(f"{who:12}  {figure.params['batch']:3} seats  {figure}")
+
+# %% tags=["live", "nbval-ignore-output", "answer"]
+curves(
+    {
+        who: ([f.params["batch"] for f in found], [f.p50 / found[0].p50 for f in found])
+        for who, found in steps.items()
+    },
+    x="seats computed",
+    y="times as long as one seat",
+    says="A step on a CPU grows with the seats; on a large GPU it stays level up to a hundred.",
+)
+
+# %% [markdown]
+# A CPU is not flat. Each further seat is further arithmetic, and a core had none to spare. A GPU is
+# nearly flat for another reason than being fast: a step must read *all* the weights once, whether for
+# one seat or for a hundred, and until the arithmetic takes longer than that reading, seats ride free.
+# That is why "100 ms, whatever the size" is a fair contract for a GPU, why the processes here have to
+# be held to it, and why a boat that leaves with one aboard wastes ninety-nine seats.
 
 # %% [markdown]
 # Now a slice of traffic with the shape of a public trace crosses twice, at the same instants: once

@@ -155,12 +155,12 @@ for name, backlog in (("push", None), ("pull", 0)):
 
 # %% tags=["live", "nbval-ignore-output"]
 few = [1, 2, 3, 4]
-ten_seconds = requests(poisson(100, 6, stream(6, "arrivals")))
+short = requests(poisson(100, 3, stream(6, "arrivals")))
 live = []
 for gpus in few:
     with Live(gpus=gpus) as engine:
-        live.append(engine.run(ten_seconds).report()["latency_ms"]["mean"])
-sim = [simulate(Settings(), ten_seconds, gpus=n).report()["latency_ms"]["mean"] for n in few]
+        live.append(engine.run(short).report()["latency_ms"]["mean"])
+sim = [simulate(Settings(), short, gpus=n).report()["latency_ms"]["mean"] for n in few]
 one = PullDock(100)
 formula = [100 + one.mean_wait, *[100 + Dock(100).mean_wait] * 3]
 curves(
