@@ -35,9 +35,12 @@ function drawLatency(figure, shown) {
   svg(picture, "text", { x: left - 8, y: share.y + 4, "text-anchor": "end", ...quiet }, share.words);
   svg(picture, "text", { x: left, y: title.y, ...quiet }, title.words);
   if (shown.beyond) svg(picture, "text", { x: right + 8, y: floor - 4, ...quiet }, shown.beyond);
-  svg(picture, "text", {
-    x: left, y: title.y + 18, class: shown.grows ? "lk-red" : "lk-quiet",
-  }, shown.grows || shown.was);
+  let below = title.y + 17;
+  if (shown.grows) {
+    svg(picture, "text", { x: left, y: below, class: "lk-red" }, shown.grows);
+    below += 17;
+  }
+  svg(picture, "text", { x: left, y: below, ...quiet }, shown.was);
   svg(picture, "path", { d: `M${limit.x} ${limit.top}V${floor}`, class: "lk-limit" });
   for (const { x, y, words, main, late } of shown.flags) {
     const look = late ? "lk-flag lk-late" : main ? "lk-flag lk-main" : "lk-flag";

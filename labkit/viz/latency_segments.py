@@ -53,7 +53,7 @@ def latency_segments(
         "floor": floor,
         "line": latency_line(shape, budget, network, reserve),
         "width": WIDTH,
-        "height": floor + 62,
+        "height": floor + 78,
     }
 
 
@@ -66,7 +66,8 @@ def _outlines(shape: Shape, old: Shape | None, widest: float, floor: float) -> S
         heights = _heights(old, widest)
         peak = max(peak, min(float(heights.max()), MOST_ABOVE * peak))
         cut = np.minimum(heights / peak, 1) * TALL
-        before = {"ghost": _outline(cut, floor), "was": _was(old, widest)}
+        was = _was(old, widest, cut=bool((heights > peak).any()))
+        before = {"ghost": _outline(cut, floor), "was": was}
     share = _round_down(peak)
     level = {"y": round(floor - TALL * share / peak, 1), "words": f"{share * 100:g} %"}
     return {"share": level, "shape": _outline(new / peak * TALL, floor), **before}
@@ -81,9 +82,10 @@ def spent(shape: Shape, budget: float, network: float) -> dict[str, float]:
     return {**parts, "reserve left": rest} if rest > 0 else parts
 
 
-def _was(old: Shape, widest: float) -> str:
-    here = old.p50 <= widest * MS
-    return f"grey: {old.choice.words()}{'' if here else ' (most of it lies beyond this axis)'}"
+def _was(old: Shape, widest: float, *, cut: bool) -> str:
+    beyond = old.p50 > widest * MS
+    note = " (most of it beyond this axis)" if beyond else " (its top is cut)" if cut else ""
+    return f"grey: {old.choice.words()}{note}"
 
 
 def growth(shape: Shape) -> str:

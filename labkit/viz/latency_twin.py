@@ -32,10 +32,11 @@ def _axis(pen: Pen, segments: Segments) -> None:
     pen.text(left, title["y"], title["words"], p.muted)
     if segments["beyond"]:
         pen.text(right + 8, floor - 4, segments["beyond"], p.muted)
-    words, colour = (segments["was"], p.muted)
+    below = title["y"] + 17
     if segments["grows"]:
-        words, colour = segments["grows"], p.red
-    pen.text(left, title["y"] + 18, words, colour)
+        pen.text(left, below, segments["grows"], p.red)
+        below += 17
+    pen.text(left, below, segments["was"], p.muted)
 
 
 def _shapes(pen: Pen, segments: Segments) -> None:

@@ -180,11 +180,12 @@ def test_the_outline_holds_the_whole_run(busy):
 
 
 def test_an_old_shape_far_steeper_than_the_new_one_is_cut():
-    old, new = shape([0, 1, 2, 3], gpus=2), shape([0, 20, 40, 60, 80], max_batch=1, rate=50)
+    old, new = shape([0, 1, 2, 3], gpus=2), shape(range(0, 160, 20), max_batch=1, rate=50)
     segments = latency_segments(new, old)
     floor = segments["floor"]
     assert min(y for _, y in segments["ghost"]) == floor - 130
     assert floor - min(y for _, y in segments["shape"]) >= 130 / 4
+    assert segments["was"].endswith("(its top is cut)")
 
 
 def test_a_notebook_keeps_the_picture_beside_the_widget(busy, monkeypatch):
