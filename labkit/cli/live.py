@@ -53,7 +53,8 @@ PROMPTS = 1_000
     "--workers",
     default="timer",
     show_default=True,
-    help="timer, cpu, cuda, fake, or a factory as package.module:function.",
+    help="timer, cpu, cuda, fake, auto (the best this machine has), or a factory as "
+    "package.module:function.",
 )
 @click.option("--uvloop", is_flag=True, help="Use uvloop, if it is installed.")
 @json_option
@@ -61,9 +62,10 @@ PROMPTS = 1_000
 def live(as_json: bool, **options: Any) -> None:
     """Send requests to worker processes on a schedule, and account for every one.
 
-    Each GPU is a process. Latency counts from the instant a request was scheduled, so a late
-    generator hides nothing. Exit code 1 if a request was lost, answered twice or answered with
-    another's answer, or if a killed GPU did not come back.
+    Each GPU is a process: timer workers wait, cpu and cuda workers compute. Latency counts from
+    the instant a request was scheduled, so a late generator hides nothing. Exit code 1 if a request
+    was lost, answered twice or answered with another's answer, or if a killed GPU did not come
+    back.
     """
     load = load_from(options)
     _check(load, options)
@@ -103,6 +105,7 @@ def _run(load: Load, options: dict[str, Any]) -> dict[str, Any]:
     from labkit.workload import Skips
 
     settings = settings_from(options, tiers=SERVED)
+    workers, found, banner = _workers(options["workers"], options["gpus"])
     skips = Skips()
     arrivals = _arrivals(load, skips)
     faults = [Fault(at, "hang", amount=5.0) for at in options["hangs"]]
@@ -111,7 +114,8 @@ def _run(load: Load, options: dict[str, Any]) -> dict[str, Any]:
         engine = Live(
             settings,
             gpus=options["gpus"],
-            workers=options["workers"],
+            workers=workers,
+            options=found,
             seed=load.seed,
             uvloop=options["uvloop"],
         )
@@ -124,7 +128,9 @@ def _run(load: Load, options: dict[str, Any]) -> dict[str, Any]:
     return {
         **report,
         "workers": options["workers"],
-        "gpus": options["gpus"],
+        "banner": banner,
+        "gpus": engine.gpus,
+        **_timings(engine.fleet),
         "trace_lines_skipped": skips.count,
         "verdict": {
             "exactly_once": not (report["lost"] or report["duplicated"] or report["wrong_tag"]),
@@ -132,6 +138,24 @@ def _run(load: Load, options: dict[str, Any]) -> dict[str, Any]:
             "all_back": report["not_back"] == 0,
         },
     }
+
+
+def _workers(workers: str, gpus: int) -> tuple[str | list[str], dict[str, Any], str | None]:
+    """What to start, the options it needs, and for `auto` the sentence that says what it is."""
+    if workers != "auto":
+        return workers, {}, None
+    from labkit.gpu.device import plan_workers
+    from labkit.live.configure import planned
+
+    plan = plan_workers(gpus)
+    click.echo("; ".join([plan.banner, *plan.notes]), err=True)
+    return *planned(plan), plan.banner
+
+
+def _timings(fleet: Any) -> dict[str, Any]:
+    """What computing took, and the whole batch; null for GPUs that are no process."""
+    timings = getattr(fleet, "timings", None)
+    return {"raw_ms": None, "padded_ms": None} if timings is None else timings()
 
 
 def _arrivals(load: Load, skips: Any) -> Iterable[Request]:
@@ -167,8 +191,9 @@ def _saying(request: Request, prompt: str) -> Request:
 
 def _rows(report: dict[str, Any]) -> list[Row]:
     latency, wait = report["latency_ms"], report["wait_ms"]
+    fleet = report["banner"] or f"{report['workers']} workers"
     rows: list[Row] = [
-        ("offered", f"{report['offered']:,}", f"{report['gpus']} GPUs, {report['workers']}"),
+        ("offered", f"{report['offered']:,}", f"{report['gpus']} GPUs, {fleet}"),
         ("answered", f"{report['answered']:,}"),
     ]
     rows += [
@@ -186,6 +211,12 @@ def _rows(report: dict[str, Any]) -> list[Row]:
             ("wait", f"{wait['p50']:.1f} / {wait['p95']:.1f} ms", "P50 / P95, until departure"),
             ("mean batch", f"{report['mean_batch']:.1f}", f"{report['batches']:,} batches"),
             ("utilization", f"{report['utilization']:.1%}"),
+        ]
+    raw, padded = report["raw_ms"], report["padded_ms"]
+    if raw is not None and raw["p50"] is not None:
+        rows += [
+            ("computing", f"{raw['p50']:.1f} / {raw['p99']:.1f} ms", "P50 / P99 of a batch, raw"),
+            ("a batch", f"{padded['p50']:.1f} / {padded['p99']:.1f} ms", "the same, padded"),
         ]
     lag = report["generator_lag_ms"]
     if lag["p50"] is not None:

@@ -7,34 +7,11 @@ key-value head of the core is little traffic, and a full set of heads at 100 row
 step grow with the length, which is a lesson of its own and not this one. A CPU carries none.
 """
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """A size of ballast: `blocks` times two matrices of `width` by four times `width`."""
-
-    name: str
-    width: int
-    blocks: int
-
-    @property
-    def parameters(self) -> int:
-        """How many weights there are."""
-        return 8 * self.width**2 * self.blocks
-
-    @property
-    def bytes(self) -> int:
-        """How much memory they take, two bytes a weight; each step reads all of it."""
-        return 2 * self.parameters
-
-
-PRESETS = (Preset("9M", 384, 8), Preset("48M", 704, 12), Preset("680M", 2304, 16))
-"""Smallest first. Each width is a multiple of the core's, whose rows are repeated to fit."""
+from labkit.gpu.calibrate import Preset
 
 
 def half_type(capability: tuple[int, int]) -> torch.dtype:

@@ -26,9 +26,6 @@ from labkit.gpu.pace import Clock, Sleep, Timings, wait_until
 from labkit.gpu.tag import stamp
 from labkit.gpu.tokens import FULL_STEPS
 
-EXTRA_STEPS = 8
-"""How many steps a straggler adds at a time."""
-
 
 class ContractError(ValueError):
     """A call the contract does not allow: says what, the value, and the remedy."""
@@ -52,9 +49,8 @@ def check(inputs: object) -> None:
 class BatchString:
     """`batchstring` on one device, loaded once: call it with a list of strings.
 
-    `timings` tells raw from padded. `slow_down` above 1 makes a straggler: extra steps, with no
-    effect on the text, until that many times the contract has passed. Clock and sleep (seconds)
-    are handed in, so that the padding can be tested without waiting.
+    `timings` tells raw from padded. Clock and sleep (seconds) are handed in, so that the padding
+    can be tested without waiting.
     """
 
     def __init__(
@@ -66,7 +62,6 @@ class BatchString:
         contract_ms: float = CONTRACT_MS,
     ) -> None:
         self.decoder, self.plan, self.timings = decoder, plan, Timings(contract_ms)
-        self.slow_down = 1.0
         self._clock, self._sleep = clock, sleep
 
     def __call__(self, inputs: Sequence[str]) -> list[str]:
@@ -74,11 +69,8 @@ class BatchString:
         began = self._clock()
         check(inputs)
         outputs = self.compute(inputs)
-        contract = self.timings.contract_ms / 1000
-        while self.slow_down > 1 and self._clock() < began + self.slow_down * contract:
-            self.decoder.run(EXTRA_STEPS)
         raw = self._clock() - began
-        wait_until(began + contract, self._clock, self._sleep)
+        wait_until(began + self.timings.contract_ms / 1000, self._clock, self._sleep)
         self.timings.note(1000 * raw, 1000 * (self._clock() - began))
         return outputs
 

@@ -7,7 +7,7 @@ device's time that this worker may use. Standard library only; nothing here read
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import floor
 
 from labkit.gpu.grammar import LINE_BYTES
@@ -20,15 +20,39 @@ CROWD = 0.68
 """The part of a card that several processes on it may plan to use together: 0.085 for each of
 eight. The rest pays for switching between them."""
 
-CPU_PART = 0.7
-"""The part of a core that a plan counts on: the dispatcher and the system run there too."""
+CPU_PART = 0.5
+"""The part of a core that a plan counts on: the dispatcher, whoever sends the load and the system
+run there too, and a hundred milliseconds must hold all the same."""
 
 LONGEST_STEP_MS = 0.4
 """A ballast whose step is longer makes a batch of few, coarse steps."""
 
-RUNGS = (8, 16, 24, 32, 40, LINE_BYTES)
+RUNGS = (8, 16, 24, 32, LINE_BYTES)
 """Lengths of an answer in bytes. A few fixed lengths, so that two workers whose steps differ a
 little still write the same text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A size of ballast: `blocks` times two matrices of `width` by four times `width`."""
+
+    name: str
+    width: int
+    blocks: int
+
+    @property
+    def parameters(self) -> int:
+        """How many weights there are."""
+        return 8 * self.width**2 * self.blocks
+
+    @property
+    def bytes(self) -> int:
+        """How much memory they take, two bytes a weight; each step reads all of it."""
+        return 2 * self.parameters
+
+
+PRESETS = (Preset("9M", 384, 8), Preset("48M", 704, 12), Preset("680M", 2304, 16))
+"""Smallest first. Each width is a multiple of the core's, whose rows are repeated to fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +125,3 @@ def choose(
         ):
             return plan(heavy.step_ms, share, heavy.name, fill=True)
     return plan(core_step_ms, share, fill=True)
-
-
-def corrected(old: Plan, raw_ms: float, alone_ms: float) -> Plan:
-    """The plan after a look at a batch while all workers are busy.
-
-    `raw_ms` is such a batch, `alone_ms` the same batch measured alone. Unchanged while the busy
-    batch fits the contract; otherwise the step is as much longer as the batch was.
-    """
-    if raw_ms <= USABLE_MS:
-        return old
-    slower = old.step_ms * max(raw_ms / alone_ms, 1.0)
-    filled = old.steps > WINDOW + old.new_bytes
-    again = plan(slower, ALONE, old.ballast, filled)
-    return replace(again, share=old.share)

@@ -7,8 +7,8 @@ import torch
 
 from labkit.gpu import calibrate
 from labkit.gpu.agreed import agreed
-from labkit.gpu.ballast import PRESETS, Ballast, Preset, half_type
-from labkit.gpu.calibrate import Candidate, Plan
+from labkit.gpu.ballast import Ballast, half_type
+from labkit.gpu.calibrate import PRESETS, Candidate, Plan, Preset
 from labkit.gpu.decoder import Decoder
 
 
@@ -42,6 +42,13 @@ def measured(device: str, share: float) -> Plan:
         if chosen.ballast is not None:
             return chosen
     return calibrate.choose(core, (), free, share)
+
+
+def heaviest(device: str) -> Ballast | None:
+    """The largest ballast that takes at most a quarter of the free memory."""
+    free, _ = torch.cuda.mem_get_info(torch.device(device))
+    fitting = [preset for preset in PRESETS if calibrate.may_carry(preset.bytes, free)]
+    return _ballast(device, fitting[-1] if fitting else None)
 
 
 def _step_ms(device: str, preset: Preset | None) -> float:

@@ -37,7 +37,7 @@ class Decoder:
             self._inlet = self._inlet.pin_memory()
             self._launch = Graph(self.once, device)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def once(self) -> None:
         """One step of every seat, empty ones too; the very function that is captured on CUDA."""
         model.step(self.weights, self.shape, self.seats)

@@ -3,8 +3,8 @@
 Decided from facts alone (`labkit.gpu.machine`), without torch and without touching CUDA.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from labkit.gpu.calibrate import share_of
 from labkit.gpu.machine import GB
@@ -18,8 +18,9 @@ WORKER_VRAM = int(0.7 * GB)
 """What a CUDA context with the small model needs on its card."""
 
 MOST_WORKERS = 8
-CPU_LINE = "pip install torch"
+CPU_LINE = "pip install torch safetensors"
 CUDA_LINE = "pip install --force-reinstall torch"
+WEIGHTS_LINE = "pip install safetensors"
 """The wheels that pip finds by itself are the CUDA build on Linux and the CPU build elsewhere."""
 
 Kind = Literal["cuda", "cpu", "timer"]
@@ -90,7 +91,7 @@ def _cards_banner(workers: int, cards: int) -> str:
 
 
 def _on_cpu(wanted: int, facts: Facts, note: str | None = None) -> Fleet:
-    with_torch = min(wanted, facts.cores) if facts.torch else 0
+    with_torch = min(wanted, facts.cores) if facts.computes else 0
     computing = workers_that_fit(with_torch, facts.free_ram, WORKER_RAM)
     timers = wanted - computing
     parts = [f"{computing} torch"] * bool(computing) + [f"{timers} timer"] * bool(timers)
@@ -113,30 +114,17 @@ def _fewer(count: int, wanted: int, facts: Facts) -> str:
     )
 
 
-def describe(facts: Facts | None = None) -> dict[str, Any]:
-    """The facts as plain values, with the fleet they allow and the lines that mend what is not.
-
-    `fixes` holds pairs of what is wrong and the exact line to type.
-    """
-    facts = facts or look()
-    fleet = plan_workers(facts=facts)
-    return {
-        **asdict(facts),
-        "device": device(facts),
-        "banner": fleet.banner,
-        "notes": list(fleet.notes),
-        "fixes": [list(pair) for pair in fixes(facts)],
-    }
-
-
 def fixes(facts: Facts) -> list[tuple[str, str]]:
     """What does not run live here, and the line that mends it."""
     found = []
     if facts.torch is None:
-        line = CUDA_LINE if facts.cards else CPU_LINE
-        found.append(("torch is not installed: only timer workers run", line))
+        found.append(("torch is not installed: only timer workers run", CPU_LINE))
     elif facts.cards and facts.torch_cuda is None:
         found.append(
             (f"torch {facts.torch} is a CPU build beside a {facts.cards[0].name}", CUDA_LINE)
+        )
+    if facts.torch is not None and not facts.safetensors:
+        found.append(
+            ("safetensors is not installed: torch workers cannot read weights", WEIGHTS_LINE)
         )
     return found

@@ -1,6 +1,6 @@
-"""Breaking a GPU on purpose: a poisoned context, a hang, a straggler. Called inside a worker only.
+"""Breaking a GPU on purpose: a poisoned context and a hang. Called inside a worker only.
 
-Each does on CUDA what really happens there, and on a CPU the nearest thing. None is for ever: a
+Each does on CUDA what really happens there, and on a CPU the nearest thing. Neither is for ever: a
 hang ends by itself, so that a forgotten one leaves no process behind.
 """
 
@@ -8,11 +8,9 @@ import time
 
 import torch
 
-from labkit.gpu.batchstring import BatchString
 from labkit.gpu.pace import Sleep
 
 LONGEST_HANG_S = 30.0
-STRAGGLE = 1.5
 _CYCLES_A_SECOND = 1_500_000_000
 _NAP_CYCLES = _CYCLES_A_SECOND // 20
 
@@ -65,13 +63,3 @@ def hang(device: str, seconds: float, sleep: Sleep = time.sleep) -> None:
         while time.monotonic() < ends:
             torch.cuda._sleep(_NAP_CYCLES)
             torch.cuda.synchronize()
-
-
-def straggle(function: BatchString, factor: float = STRAGGLE) -> None:
-    """From now on take this many times the contract's time for the same text; 1 is healthy again.
-
-    The extra time is spent on extra steps, so the device is as busy as it looks.
-    """
-    if factor < 1:
-        raise ValueError(f"straggle by {factor:g}: give 1 (healthy) or more")
-    function.slow_down = factor

@@ -18,42 +18,32 @@ SUBJECT_BYTES = 12
 NOBODY = "nobody"
 """The subject when a prompt holds no visible character."""
 
-VERBS = (
-    "waits",
-    "boards",
-    "sings",
-    "dozes",
-    "departs",
-    "returns",
-    "lingers",
-    "waves",
-    "arrives",
-    "hums",
-)
+VERBS = ("waits", "boards", "sings", "dozes", "sails", "rows", "rests", "waves", "lands", "hums")
 PLACES = (
-    "on the far bank",
-    "by the old pier",
-    "in thick fog",
+    "on the bank",
+    "by the pier",
+    "in the fog",
     "at the bow",
-    "near the bell",
-    "under the flag",
-    "on deck two",
-    "in light rain",
-    "beside a goat",
+    "by the bell",
+    "at the helm",
+    "on the deck",
+    "in the rain",
+    "by a goat",
     "at the rail",
 )
 TIMES = (
     "at dawn",
     "at noon",
     "at dusk",
-    "all night",
-    "till six",
+    "tonight",
+    "at six",
     "on time",
     "again",
     "at last",
     "today",
-    "once more",
+    "at once",
 )
+"""Short words: every byte of the longest line costs each batch one step more."""
 
 LINE_BYTES = SUBJECT_BYTES + max(map(len, VERBS)) + max(map(len, PLACES)) + max(map(len, TIMES)) + 4
 """The longest line there is."""

@@ -18,11 +18,12 @@ from labkit.gpu.ceilings import TOLERANCE, Ceilings, decode_flops, stated
 from labkit.gpu.records import result
 
 if TYPE_CHECKING:
-    from labkit.gpu.ballast import Ballast, Preset
+    from labkit.gpu.ballast import Ballast
     from labkit.gpu.bench import Bench
+    from labkit.gpu.calibrate import Preset
 
 Row = dict[str, Any]
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 100)
+BATCHES = (1, 2, 5, 10, 20, 50, 100)
 ROWS = (1, 4, 16, 64, 128, 256, 512)
 FEW_BATCHES = (1, 100)
 CONTRACT_FLOOR = 100.0
@@ -172,8 +173,7 @@ def _carried(bench: Bench) -> list[Preset | None]:
     """No ballast, and on CUDA each preset that fits a quarter of the free memory."""
     import torch
 
-    from labkit.gpu.ballast import PRESETS
-    from labkit.gpu.calibrate import may_carry
+    from labkit.gpu.calibrate import PRESETS, may_carry
 
     if not bench.on_cuda:
         return [None]

@@ -2,10 +2,10 @@
 
 A factory is given the setup of one worker, of which it reads `gpu` (its number) and `options`:
 
-    cards   UUIDs of the cards, one a GPU or fewer to share; default: all this process may use
-    share   part of the device's time; default: an even part of the card, a whole core
-    gpus    size of the fleet, for that even part; default 8
-    plan    a `Plan` for all workers; default: the one this machine's workers agree on
+    workers  a `Worker` for each GPU, as `plan_workers` gives them; without it an even part of
+             the cards or of the cores
+    gpus     size of the fleet, for that even part; default 8
+    plan     a `Plan` for all workers; default: the one this machine's workers agree on
 
 What comes back computes a batch and does not wait: the shell around it keeps the contract's time.
 """
@@ -18,7 +18,7 @@ from labkit.gpu import faults, worker_setup
 from labkit.gpu.batchstring import BatchString, check
 from labkit.gpu.calibrate import share_of
 from labkit.gpu.device import MOST_WORKERS, Worker
-from labkit.gpu.machine import cards
+from labkit.gpu.machine import cards, cores
 
 
 class Setup(Protocol):
@@ -79,19 +79,27 @@ class Torch:
 
 
 def cpu(setup: Setup) -> Torch:
-    """A worker that computes on one core."""
-    share = float(setup.options.get("share", 1.0))
-    return Torch(worker_setup.load(Worker("cpu", share), setup.options.get("plan")), "cpu")
+    """A worker that computes on one core, or on its part of one where there are more workers."""
+    even = min(1.0, len(cores()) / setup.options.get("gpus", MOST_WORKERS))
+    worker = _planned(setup) or Worker("cpu", even)
+    return Torch(worker_setup.load(worker, setup.options.get("plan")), "cpu")
 
 
 def cuda(setup: Setup) -> Torch:
     """A worker on its card, or on its part of one; raises RuntimeError where there is none."""
-    found = tuple(setup.options.get("cards") or (card.uuid for card in cards()))
+    worker = _planned(setup) or _on_an_even_part(setup)
+    worker_setup.hide_other_cards(worker.card)
+    return Torch(worker_setup.load(worker, setup.options.get("plan")), "cuda", worker.card)
+
+
+def _planned(setup: Setup) -> Worker | None:
+    workers: Sequence[Worker] = setup.options.get("workers") or ()
+    return workers[setup.gpu] if workers else None
+
+
+def _on_an_even_part(setup: Setup) -> Worker:
+    found = cards()
     if not found:
         raise RuntimeError("no NVIDIA card: run `labkit doctor`, or start cpu or timer workers")
-    card = found[setup.gpu % len(found)]
-    even = share_of(ceil(setup.options.get("gpus", MOST_WORKERS) / len(found)))
-    share = float(setup.options.get("share", even))
-    worker_setup.hide_other_cards(card)
-    worker = Worker("cuda", share, card)
-    return Torch(worker_setup.load(worker, setup.options.get("plan")), "cuda", card)
+    crowd = ceil(setup.options.get("gpus", MOST_WORKERS) / len(found))
+    return Worker("cuda", share_of(crowd), found[setup.gpu % len(found)].uuid)

@@ -37,24 +37,34 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The machine as found; `torch` and `torch_cuda` are versions, None when absent."""
+    """The machine as found; `torch` and `torch_cuda` are versions, None when absent.
+
+    `safetensors`: whether the package that reads the weights is there.
+    """
 
     cores: int
     free_ram: int
     torch: str | None
     torch_cuda: str | None
     cards: tuple[Card, ...]
+    safetensors: bool = True
+
+    @property
+    def computes(self) -> bool:
+        """Whether a worker here can load torch and the weights."""
+        return self.torch is not None and self.safetensors
 
     @property
     def cuda(self) -> bool:
         """Whether torch here can use a card."""
-        return bool(self.cards) and self.torch_cuda is not None
+        return self.computes and bool(self.cards) and self.torch_cuda is not None
 
 
 def look() -> Facts:
     """Look at this machine; about 50 ms where there is an NVIDIA driver."""
     torch_version, torch_cuda = _torch_build()
-    return Facts(len(cores()), free_ram(), torch_version, torch_cuda, cards())
+    weights = importlib.util.find_spec("safetensors") is not None
+    return Facts(len(cores()), free_ram(), torch_version, torch_cuda, cards(), weights)
 
 
 def cards(environ: Mapping[str, str] = os.environ) -> tuple[Card, ...]:

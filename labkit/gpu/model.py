@@ -23,12 +23,13 @@ SPEED, BASE = 1.5, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a model; `heads` query heads share one key-value head."""
+    """The sizes of a model; `heads` query heads share one key-value head of width `head`."""
 
     width: int = 64
     layers: int = 2
     heads: int = 4
     head: int = 16
+    feed: int = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ def initial(shape: Shape, generator: torch.Generator) -> Weights:
     for layer in range(shape.layers):
         weights[f"{layer}.qkv"] = normal(inner + 2 * shape.head, width, width**-0.5)
         weights[f"{layer}.out"] = normal(width, inner, 0.5 * inner**-0.5)
-        weights[f"{layer}.up"] = normal(4 * width, width, width**-0.5)
-        weights[f"{layer}.down"] = normal(width, 4 * width, 0.25 * width**-0.5)
+        weights[f"{layer}.up"] = normal(shape.feed, width, width**-0.5)
+        weights[f"{layer}.down"] = normal(width, shape.feed, 0.5 * shape.feed**-0.5)
     return weights
 
 
@@ -127,8 +128,10 @@ def step(weights: Weights, shape: Shape, seats: Seats) -> None:
         turned = parts[:, : shape.heads + 1] @ rotation
         keys = seats.keys[layer].index_copy_(1, at, turned[:, shape.heads :])
         values = seats.values[layer].index_copy_(1, at, parts[:, shape.heads + 1 :])
-        scores = torch.bmm(turned[:, : shape.heads], keys.transpose(1, 2)) / sqrt(shape.head)
-        heads = torch.bmm(torch.softmax(scores + mask, -1), values)
+        query = turned[:, : shape.heads]
+        # One call for product, scale and mask: on a CPU a step is as much launching as computing.
+        scores = torch.baddbmm(mask, query, keys.transpose(1, 2), alpha=1 / sqrt(shape.head))
+        heads = torch.bmm(torch.softmax(scores, -1), values)
         x = x + F.linear(heads.flatten(-2), weights[f"{layer}.out"])
         x = x + _feed(weights, layer, x)
     seats.hidden.copy_(x)

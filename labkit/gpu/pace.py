@@ -5,7 +5,7 @@ themselves with the same code.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], None]
@@ -36,11 +36,9 @@ class Timings:
     violations: int = 0
     raw_ms: float = 0.0
     padded_ms: float = 0.0
-    worst_raw_ms: float = field(default=0.0)
 
     def note(self, raw_ms: float, padded_ms: float) -> None:
         """Enter one batch."""
         self.batches += 1
         self.violations += raw_ms > self.contract_ms
         self.raw_ms, self.padded_ms = raw_ms, padded_ms
-        self.worst_raw_ms = max(self.worst_raw_ms, raw_ms)

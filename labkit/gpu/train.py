@@ -1,4 +1,4 @@
-"""Train the tiny model: `python -m labkit.gpu.train --seed 1` (a minute or two).
+"""Train the tiny model: `python -m labkit.gpu.train --seed 1` (two or three minutes).
 
 One thread, so that sums do not depend on the number of cores; fresh prompts every step, so that
 there is no data set to keep. One machine, torch build and seed give the same weights, bit for
@@ -120,7 +120,7 @@ def main() -> None:
     """Train, measure the quality, and write the weights with where they came from."""
     parser = argparse.ArgumentParser(prog="python -m labkit.gpu.train", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--out", type=Path, default=weights.folder())
     asked = parser.parse_args()
     torch.set_num_threads(THREADS)

@@ -7,9 +7,10 @@ from typing import Any
 from labkit.core.admission import default_depth_limit
 from labkit.core.settings import SERVED, Settings
 from labkit.core.units import MS
+from labkit.gpu import device
 from labkit.live.errors import LiveError
 from labkit.live.fleet import FakeFleet, Fleet
-from labkit.live.workers import ProcessFleet
+from labkit.live.timed import TimedFleet
 
 GPUS = 8
 OVERDUE_AFTER = 250 * MS
@@ -30,7 +31,10 @@ def fleet_of(
     batch_time: int,
     options: Mapping[str, Any] | None = None,
 ) -> Fleet:
-    """A fleet of one kind, of a kind for each GPU, or the fleet itself; see `Live`."""
+    """A fleet of one kind, of a kind for each GPU, or the fleet itself; see `Live`.
+
+    `auto` is what `plan_workers` finds for this machine, perhaps fewer GPUs than asked for.
+    """
     if not isinstance(workers, (str, Sequence)):
         return workers
     if isinstance(workers, str):
@@ -38,10 +42,19 @@ def fleet_of(
             raise ValueError(f"gpus {gpus}: an engine needs at least 1")
         if workers == "fake":
             return FakeFleet(gpus, batch_time)
-        workers = [workers] * gpus
+        if workers == "auto":
+            workers, found = planned(device.plan_workers(gpus))
+            options = {**found, **(options or {})}
+        else:
+            workers = [workers] * gpus
     if not workers:
         raise ValueError("workers is an empty list: name one kind a GPU")
-    return ProcessFleet(workers, batch_time, options)
+    return TimedFleet(workers, batch_time, options)
+
+
+def planned(plan: device.Fleet) -> tuple[list[str], dict[str, Any]]:
+    """The kinds of a planned fleet, one a GPU, and the options that tell each its part."""
+    return [worker.kind for worker in plan.workers], {"workers": plan.workers}
 
 
 def loop_factory(uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:

@@ -13,7 +13,10 @@ KINDS: dict[str, str] = {
     "cpu": "labkit.gpu.kinds:cpu",
     "cuda": "labkit.gpu.kinds:cuda",
 }
-"""Kind -> `module:function`; any other `module:function` is a kind too."""
+"""Kind -> `module:function`; any other `module:function` is a kind too.
+
+`auto` is no kind but a choice among them, see `labkit.live.configure`.
+"""
 
 
 class Runner(Protocol):
@@ -56,7 +59,7 @@ def target_of(kind: str) -> str:
     module, _, function = target.partition(":")
     if not module or not function:
         raise UnknownKind(
-            f"workers {kind!r}: choose one of {', '.join(KINDS)}, or name a factory as "
+            f"workers {kind!r}: choose one of {', '.join(KINDS)}, auto, or name a factory as "
             "'package.module:function'"
         )
     return target

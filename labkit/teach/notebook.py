@@ -1,14 +1,11 @@
 """What a notebook's first cell calls, and how it shows a picture."""
 
-import os
-import shutil
 from collections.abc import Mapping
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from labkit import __version__
 from labkit.core.trace import Trace
+from labkit.gpu.device import plan_workers
 from labkit.teach.diagnostic import diagnostic as diagnostic
 from labkit.teach.interview.cards import cards as cards
 from labkit.teach.progress import progress as progress
@@ -21,22 +18,15 @@ from labkit.viz.style import use_style
 
 
 def start(number: str) -> None:
-    """Set the style and say in one line what this machine answers with; works alone."""
+    """Set the style and say in one line what this machine answers with; works alone.
+
+    That is what `Live(workers="auto")` starts, found without importing torch: a kernel that never
+    touches CUDA cannot lose it.
+    """
     if not (len(number) == 2 and number.isdecimal()):
         raise ValueError(f"start({number!r}): give the notebook's two digits, such as start('01')")
     use_style()
-    print(f"notebook {number} · labkit {__version__} · {device_line()}")
-
-
-def device_line() -> str:
-    """What would serve a live request here, found without importing torch."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    has_torch = find_spec("torch") is not None
-    if has_torch and (Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi")):
-        return "an NVIDIA GPU and torch"
-    if has_torch:
-        return f"torch on {cores} CPU cores, no GPU"
-    return f"timer workers on {cores} CPU cores, no torch"
+    print(f"notebook {number} · labkit {__version__} · live: {plan_workers().banner}")
 
 
 def dock(shown: Trace | Mapping[str, Trace] | Segments, at: int | None = None) -> Dock:

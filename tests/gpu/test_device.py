@@ -1,7 +1,17 @@
 """What a machine can run, decided from stated facts."""
 
-from labkit.gpu.device import CPU_LINE, CUDA_LINE, Worker, describe, device, fixes, plan_workers
-from labkit.gpu.machine import GB, Card, Facts, cuda_of, parse_cards, visible
+from dataclasses import replace
+
+from labkit.gpu.device import (
+    CPU_LINE,
+    CUDA_LINE,
+    WEIGHTS_LINE,
+    Worker,
+    device,
+    fixes,
+    plan_workers,
+)
+from labkit.gpu.machine import GB, Card, Facts, cuda_of, look, parse_cards, visible
 
 SMI = """\
 NVIDIA H200, GPU-aa, 143771, 143000, 570.86.15, 9.0
@@ -115,14 +125,16 @@ def test_a_cpu_build_beside_a_card_is_named_with_the_line_that_mends_it() -> Non
     assert fixes(facts()) == []
 
 
-def test_the_description_is_plain_values() -> None:
-    found = describe(facts(card()))
-    assert found["device"] == "cuda:0"
-    assert found["banner"] == "8 processes on one card, 1/8 each"
-    assert found["cards"][0]["uuid"] == "GPU-0"
+def test_a_torch_that_cannot_read_the_weights_is_no_torch_to_a_worker() -> None:
+    bare = replace(facts(card()), safetensors=False)
+    assert device(bare) == "cpu"
+    assert plan_workers(8, bare).banner == "8 timer workers on this CPU"
+    assert fixes(bare) == [
+        ("safetensors is not installed: torch workers cannot read weights", WEIGHTS_LINE)
+    ]
 
 
-def test_this_machine_can_be_described() -> None:
-    found = describe()
-    assert found["cores"] >= 1
-    assert found["free_ram"] > 0
+def test_this_machine_can_be_looked_at() -> None:
+    found = look()
+    assert found.cores >= 1
+    assert found.free_ram > 0

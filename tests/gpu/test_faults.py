@@ -10,6 +10,7 @@ from labkit.gpu.calibrate import plan  # noqa: E402
 from labkit.gpu.decoder import Decoder  # noqa: E402
 from labkit.gpu.device import Worker  # noqa: E402
 from labkit.gpu.faults import PoisonedContext, hang, is_fatal, poison  # noqa: E402
+from labkit.gpu.machine import GB, Card  # noqa: E402
 from labkit.gpu.tag import carries  # noqa: E402
 
 
@@ -122,7 +123,7 @@ def test_a_lost_device_is_the_only_fatal_error_of_a_worker() -> None:
 
 
 def test_a_cuda_worker_without_a_card_says_what_to_start_instead(monkeypatch) -> None:
-    monkeypatch.setattr("labkit.gpu.kinds.cards", lambda: ())
+    monkeypatch.setattr(kinds, "cards", lambda: ())
     with pytest.raises(RuntimeError, match="start cpu or timer workers"):
         kinds.cuda(Setup())
 
@@ -134,9 +135,40 @@ def test_a_cuda_worker_takes_its_card_and_an_even_part_of_it(monkeypatch) -> Non
         asked.append((worker, given))
         return BatchString(Decoder(), plan(1.0))
 
+    found = [Card("T4", uuid, 16 * GB, 15 * GB, "570", (7, 5)) for uuid in ("GPU-a", "GPU-b")]
+    monkeypatch.setattr(kinds, "cards", lambda: tuple(found))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setattr(worker_setup, "load", load)
-    runner = kinds.cuda(Setup(cards=["GPU-a", "GPU-b"], gpus=8, plan="the plan"))
+    runner = kinds.cuda(Setup(gpus=8, plan="the plan"))
     assert asked == [(Worker("cuda", 0.17, "GPU-b"), "the plan")]
     assert runner.facts["device"] == "GPU-b"
     assert __import__("os").environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
+
+
+def test_a_planned_worker_takes_the_place_that_was_planned_for_it(monkeypatch) -> None:
+    asked = []
+
+    def load(worker: Worker, given: object) -> BatchString:
+        asked.append(worker)
+        return BatchString(Decoder(), plan(1.0))
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(worker_setup, "load", load)
+    fleet = [Worker("cpu", 0.5)] * 2 + [Worker("cuda", 1.0, "GPU-c"), Worker("cuda", 0.34, "GPU-d")]
+    kinds.cuda(Setup(workers=fleet))
+    kinds.cpu(Setup(workers=[Worker("cpu", 0.25)] * 4))
+    assert asked == [Worker("cuda", 0.34, "GPU-d"), Worker("cpu", 0.25)]
+
+
+def test_more_workers_than_cores_share_them(monkeypatch) -> None:
+    asked = []
+
+    def load(worker: Worker, given: object) -> BatchString:
+        asked.append(worker)
+        return BatchString(Decoder(), plan(1.0))
+
+    monkeypatch.setattr(worker_setup, "load", load)
+    monkeypatch.setattr(kinds, "cores", lambda: range(2))
+    kinds.cpu(Setup(gpus=8))
+    kinds.cpu(Setup(gpus=2))
+    assert asked == [Worker("cpu", 0.25), Worker("cpu", 1.0)]

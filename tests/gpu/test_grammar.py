@@ -46,7 +46,7 @@ def test_the_subject_is_the_last_words_that_fit(prompt: str, subject: str) -> No
 def test_the_last_letters_choose_verb_place_and_time() -> None:
     # "row 42": "2" is byte 50, "4" is byte 52, " " is byte 32.
     assert line_for("row 42") == Line("row 42", VERBS[0], PLACES[2], TIMES[2])
-    assert str(line_for("row 42")) == "row 42 waits in thick fog at dusk."
+    assert str(line_for("row 42")) == "row 42 waits in the fog at dusk."
 
 
 def test_every_taught_line_belongs_and_fits() -> None:
@@ -64,12 +64,12 @@ def test_every_taught_line_belongs_and_fits() -> None:
     [
         "",
         "hello",
-        "hello waits on deck two today",
-        "hello waits on deck two.",
-        "hello flies on deck two today.",
-        " waits on deck two today.",
-        "a much longer subject waits on deck two today.",
-        "hello waits on deck two today. And more.",
+        "hello waits on the deck today",
+        "hello waits on the deck.",
+        "hello flies on the deck today.",
+        " waits on the deck today.",
+        "a much longer subject waits on the deck today.",
+        "hello waits on the deck today. And more.",
     ],
 )
 def test_other_texts_do_not_belong(text: str) -> None:
@@ -77,8 +77,8 @@ def test_other_texts_do_not_belong(text: str) -> None:
 
 
 def test_a_cut_line_begins_one_about_the_same_subject_only() -> None:
-    assert begins("hello waits on deck", "hello")
-    assert not begins("hello waits on deck", "hell")
+    assert begins("hello waits on the", "hello")
+    assert not begins("hello waits on the", "hell")
     assert not begins("hello waits at sea", "hello")
 
 

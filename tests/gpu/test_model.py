@@ -5,7 +5,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from labkit.gpu import model  # noqa: E402
-from labkit.gpu.ballast import PRESETS, Ballast, Preset, half_type  # noqa: E402
+from labkit.gpu.ballast import Ballast, half_type  # noqa: E402
+from labkit.gpu.calibrate import PRESETS, Preset  # noqa: E402
 from labkit.gpu.decoder import Decoder  # noqa: E402
 from labkit.gpu.model import Seats, Shape  # noqa: E402
 from labkit.gpu.tokens import FIRST, FULL_STEPS, LINE_BYTES, POSITIONS, WINDOW  # noqa: E402
