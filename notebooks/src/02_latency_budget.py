@@ -210,8 +210,8 @@ except ConfigError as problem:
     print(problem)
 
 # %% [markdown]
-# Now break the *detector*. Somebody set it to 150 ms because "a batch takes 100". What does a GPU
-# that is merely slow, not dead, look like to it?
+# Now break the *detector*. Somebody set it to half a batch above a batch, because "a batch takes 100".
+# What does a GPU that is merely slow, not dead, look like to it?
 
 # %% tags=["answer"]
 slow = [Straggler(0, 1.8, 0, 20_000 * MS)]

@@ -131,8 +131,8 @@ curves(
 #
 # ## 100 a second: the sum turns over
 #
-# Now the quiet day. Five or six aboard, a boat every 60 ms, each busy for 100. Whose formula says one
-# GPU is enough? It depends on *when a batch is bound to a GPU*: at the flush (push), or when a GPU
+# Now the quiet day. Five or six aboard, a boat every 60 ms (computed: the window and one gap), each
+# busy for 100. Whose formula says one GPU is enough? It depends on *when a batch is bound to a GPU*: at the flush (push), or when a GPU
 # asks for one (pull).
 
 # %%
@@ -161,6 +161,8 @@ for gpus in few:
     with Live(gpus=gpus) as engine:
         live.append(engine.run(short).report()["latency_ms"]["mean"])
 sim = [simulate(Settings(), short, gpus=n).report()["latency_ms"]["mean"] for n in few]
+
+# %% tags=["live", "nbval-ignore-output"]
 one = PullDock(100)
 formula = [100 + one.mean_wait, *[100 + Dock(100).mean_wait] * 3]
 curves(
