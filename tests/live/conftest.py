@@ -11,7 +11,7 @@ import pytest
 def until() -> Callable[..., None]:
     """`until(condition)`: wait for something that another thread or process does."""
 
-    def wait(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    def wait(condition: Callable[[], bool], seconds: float = 30.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "it did not happen"
