@@ -25,7 +25,8 @@ class Deadlines:
         if expires_at < NEVER:
             heappush(self._heap, (expires_at, request_id))
             if len(self._heap) > self._compact_at:
-                self._heap = [entry for entry in self._heap if self._waits(entry[1])]
+                # A set: whoever came back more than once is watched more than once.
+                self._heap = list({entry for entry in self._heap if self._waits(entry[1])})
                 heapify(self._heap)
                 self._compact_at = 2 * len(self._heap) + SLACK
 

@@ -154,6 +154,7 @@ class Gateway:
         if slot.running is None:
             self._start(replicas, slot, now, commands)
         else:
+            self.mapping.hold(batch)
             self._watch(queue, taken)
             replicas.pool.look()
 
@@ -165,17 +166,15 @@ class Gateway:
     def _start(self, replicas: _Replicas, slot: Slot, now: int, commands: list[Command]) -> None:
         """Start the first batch that an idle GPU holds, without the rows that left meanwhile."""
         batch = self.mapping.batches[slot.backlog.popleft()]
+        self.mapping.release(batch)
         rows = batch.alive()
         replicas.bound -= len(rows)
-        if rows:
-            batch.rows, batch.gone = rows, set()
-            batch.departed_at = slot.since = now
-            slot.running = batch.id
-            if self.settings.overdue_after is not None:
-                self._overdue.append((now + self.settings.overdue_after, batch.id))
-            commands.append(Depart(batch.id, (slot.gpu,), rows, self._receipt(replicas, batch)))
-        else:
-            self.mapping.close(batch.id)
+        batch.rows, batch.gone = rows, set()
+        batch.departed_at = slot.since = now
+        slot.running = batch.id
+        if self.settings.overdue_after is not None:
+            self._overdue.append((now + self.settings.overdue_after, batch.id))
+        commands.append(Depart(batch.id, (slot.gpu,), rows, self._receipt(replicas, batch)))
         replicas.pool.look()
 
     def _receipt(self, replicas: _Replicas, batch: Batch) -> Receipt:
@@ -313,8 +312,7 @@ class Gateway:
             batch = self.mapping.close(slot.backlog.popleft())
             rows = batch.alive()
             replicas.bound -= len(rows)
-            if rows:
-                groups.append((rows, batch.losses))
+            groups.append((rows, batch.losses))
         self._push_front(replicas, groups)
 
     def _retry(self, replicas: _Replicas, batch: Batch, commands: list[Command]) -> None:
@@ -361,8 +359,7 @@ class Gateway:
         """Whether this request waits: in a queue, or bound to a GPU that has not started it."""
         if any(request_id in replicas.queue for replicas in self._serving.values()):
             return True
-        batch = self.mapping.find(request_id)
-        return batch is not None and batch.departed_at == NEVER
+        return self.mapping.holds(request_id)
 
     def _expire(self, now: int, commands: list[Command]) -> None:
         """End whoever waited too long; what is on a GPU is never ended by time."""
@@ -380,7 +377,12 @@ class Gateway:
             return True
         batch = self.mapping.drop(request_id)
         if batch is not None and batch.departed_at == NEVER:
-            self._place(batch.gpu)[0].bound -= 1
+            replicas, slot = self._place(batch.gpu)
+            replicas.bound -= 1
+            if len(batch.gone) == len(batch.rows):
+                self.mapping.close(batch.id)
+                slot.backlog.remove(batch.id)
+                replicas.pool.look()
         return batch is not None
 
     # -- when next? ---------------------------------------------------------------------------

@@ -47,13 +47,16 @@ class MappingTable:
     """The only place that knows which request is where.
 
     A batch id belongs to one epoch of one GPU and is closed with it: whatever comes back under a
-    closed id is late, and is dropped and counted.
+    closed id is late, and is dropped and counted. Batches on GPUs are as few as the GPUs, and
+    those held behind them may be thousands, so that only the held are indexed by request.
     """
 
     def __init__(self) -> None:
         self.batches: dict[int, Batch] = {}
         self.late = 0
         self._last_id = 0
+        self._moving: dict[int, Batch] = {}
+        self._held: dict[int, Batch] = {}
 
     def bind(
         self, rows: tuple[Request, ...], gpu: int, epoch: int, reason: Reason, losses: int
@@ -61,12 +64,31 @@ class MappingTable:
         """Enter a new batch under the next id."""
         self._last_id += 1
         batch = Batch(self._last_id, gpu, epoch, rows, reason, losses)
-        self.batches[batch.id] = batch
+        self.batches[batch.id] = self._moving[batch.id] = batch
         return batch
 
+    def hold(self, batch: Batch) -> None:
+        """This batch waits for its GPU behind another one."""
+        del self._moving[batch.id]
+        self._held.update({row.id: batch for row in batch.rows})
+
+    def release(self, batch: Batch) -> None:
+        """This batch waits no longer; harmless when it never did."""
+        if batch.id not in self._moving:
+            self._moving[batch.id] = batch
+            for row in batch.rows:
+                self._held.pop(row.id, None)
+
+    def holds(self, request_id: int) -> bool:
+        """Whether this request waits in a batch for the GPU that the batch is bound to."""
+        return request_id in self._held
+
     def close(self, batch_id: int) -> Batch:
-        """Forget a batch: it came back, or was lost with its GPU."""
-        return self.batches.pop(batch_id)
+        """Forget a batch: it came back, was lost with its GPU, or nobody is left of it."""
+        batch = self.batches.pop(batch_id)
+        self.release(batch)
+        del self._moving[batch_id]
+        return batch
 
     def returns(self, batch_id: int) -> Batch | None:
         """Close a batch that came back; None when its id is unknown or fenced."""
@@ -78,7 +100,9 @@ class MappingTable:
 
     def find(self, request_id: int) -> Batch | None:
         """The batch this request is in, bound or on a GPU."""
-        for batch in self.batches.values():
+        if request_id in self._held:
+            return self._held[request_id]
+        for batch in self._moving.values():
             if request_id in batch.ids and request_id not in batch.gone:
                 return batch
         return None
@@ -88,6 +112,7 @@ class MappingTable:
         batch = self.find(request_id)
         if batch is not None:
             batch.gone.add(request_id)
+            self._held.pop(request_id, None)
         return batch
 
 

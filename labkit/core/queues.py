@@ -41,9 +41,10 @@ class _Tier:
 class FairQueue:
     """Paid before free, tenants in turn inside a tier, first come first served inside a tenant.
 
-    Requests that came back stand in a lane ahead of all tiers, in groups that are not mixed;
-    `waiting` holds those in the tiers, `back` those in the lane: a line forgets the departed
-    lazily and must not take somebody who came back for somebody who never left.
+    Requests that came back stand in a lane ahead of all tiers, in groups that are not mixed; the
+    first group is never empty. `waiting` holds those in the tiers, `back` those in the lane: a
+    line forgets the departed lazily and must not take somebody who came back for somebody who
+    never left.
     `depth` counts all who wait; `oldest_at` is when the oldest of those outside the returned lane
     arrived, `NEVER` when there is none. The oldest is found in O(1) by a second line in order of
     arrival, from which the departed are removed lazily; either line is compacted when its dead
@@ -96,6 +97,7 @@ class FairQueue:
         group = self.returned.popleft()
         rows = [self.back.pop(i) for i in group.ids if i in self.back]
         self.depth -= len(rows)
+        self._skip_empty()
         return rows, group.losses
 
     def take(self, seats: int) -> list[Request]:
@@ -148,14 +150,18 @@ class FairQueue:
         return request
 
     def _remove_returned(self, request_id: int) -> Request | None:
-        """Leave the returned lane; a group goes when nobody is left of it."""
+        """Leave the returned lane."""
         request = self.back.pop(request_id, None)
         if request is not None:
             self.depth -= 1
-            group = next(group for group in self.returned if request_id in group.ids)
-            if not any(i in self.back for i in group.ids):
-                self.returned.remove(group)
+            self._skip_empty()
         return request
+
+    def _skip_empty(self) -> None:
+        """Keep somebody at the head; a group further back of whom nobody is left waits for it."""
+        returned, back = self.returned, self.back
+        while returned and not any(i in back for i in returned[0].ids):
+            returned.popleft()
 
     def __contains__(self, request_id: int) -> bool:
         """Whether this request waits here, in a tier or in the returned lane."""

@@ -67,3 +67,11 @@ def test_a_crowd_that_stays_is_not_searched_at_every_arrival():
     for request_id in range(10_000):
         deadlines.watch(request_id, request_id)
     assert looks < 3 * 10_000
+
+
+def test_one_who_is_watched_again_and_again_is_remembered_once():
+    deadlines = Deadlines({1}.__contains__)
+    for _ in range(10_000):
+        deadlines.watch(1, 5)
+        assert len(deadlines._heap) <= 2 * 1 + SLACK + 1
+    assert deadlines.expired(5)[0] == 1

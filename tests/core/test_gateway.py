@@ -1,5 +1,7 @@
 """Every verb of the gateway, told in milliseconds."""
 
+import sys
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -44,6 +46,34 @@ def leave(of: Gateway, ms: float) -> list[tuple[int, int, list[int]]]:
 
 def rows(depart: Depart) -> list[int]:
     return [row.id for row in depart.rows]
+
+
+def steps(work: Callable[[], object]) -> int:
+    """Bytecode steps that `work` takes: the same on every run."""
+    count = 0
+
+    def trace(frame, event, arg):
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def pushed(batches: int, **changes) -> Gateway:
+    """Two GPUs under push that hold so many batches of one request, all but two unstarted."""
+    door = gateway(gpus=2, max_batch=1, backlog=None, **changes)
+    for request_id in range(batches):
+        come(door, 0, request_id)
+        door.advance(0)
+    return door
 
 
 # -- arrive and advance ---------------------------------------------------------------------------
@@ -288,6 +318,44 @@ def test_a_bound_batch_whose_rows_all_left_does_not_come_back_from_a_lost_gpu():
     assert (door.depth(), len(door._serving["ferry"].queue.returned)) == (0, 0)
     door.join(0, "ferry", 3 * MS)
     assert door.due_at == NEVER
+
+
+def test_a_bound_batch_whose_rows_all_left_is_forgotten_and_makes_room_for_another():
+    door = gateway(max_batch=1, backlog=1)
+    come(door, 0, 0, 1, 2)
+    assert leave(door, 0) == [(1, 0, [0])]
+    assert door.due_at == NEVER
+    door.cancel(1, 10 * MS)
+    assert set(door.mapping.batches) == {1}
+    assert door.due_at <= 10 * MS
+    assert leave(door, 10) == []
+    assert set(door.mapping.batches) == {1, 3}
+    door.finish(1, [""], 100 * MS)
+    assert leave(door, 100) == [(3, 0, [2])]
+
+
+def test_a_gpu_whose_bound_batches_all_left_counts_as_less_loaded():
+    door = gateway(gpus=2, max_batch=1, backlog=None)
+    come(door, 0, 0, 1, 2, 3, 4)
+    leave(door, 0)
+    assert door.mapping.find(2).gpu == door.mapping.find(4).gpu == 0
+    door.cancel(2, 1 * MS)
+    door.cancel(4, 1 * MS)
+    come(door, 2, 5)
+    door.advance(2 * MS)
+    assert door.mapping.find(5).gpu == 0
+
+
+def test_among_many_bound_batches_one_is_cancelled_as_quickly_as_among_few():
+    few, many = (pushed(n) for n in (20, 400))
+    assert steps(lambda: few.cancel(19, 1 * MS)) == steps(lambda: many.cancel(399, 1 * MS))
+
+
+def test_what_expires_late_is_looked_for_as_quickly_among_many_bound_batches_as_among_few():
+    tiers = (TierRule("paid", 10 * S),)
+    few, many = (pushed(n, tiers=tiers) for n in (20, 400))
+    assert steps(lambda: few._waits(19)) == steps(lambda: many._waits(399))
+    assert steps(lambda: few._waits(0)) == steps(lambda: many._waits(0))
 
 
 # -- cancel ---------------------------------------------------------------------------------------

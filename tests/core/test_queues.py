@@ -163,6 +163,34 @@ def test_whoever_leaves_the_returned_lane_is_gone_and_an_empty_group_with_them()
     assert queue.depth == 0
 
 
+def test_a_group_of_whom_everybody_left_is_stepped_over_wherever_it_stands():
+    queue = FairQueue(PATIENT)
+    queue.push_front([(line("A", start=i), 1) for i in range(4)])
+    queue.remove(1)
+    queue.remove(2)
+    assert ids(queue.take_returned()[0]) == [0]
+    assert (queue.depth, len(queue.returned)) == (1, 1)
+    queue.remove(3)
+    assert (queue.depth, len(queue.returned)) == (0, 0)
+
+
+def test_a_thousand_groups_that_came_back_are_not_searched_for_one_who_leaves():
+    looks = 0
+
+    class Id(int):
+        def __eq__(self, other):
+            nonlocal looks
+            looks += 1
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    queue = FairQueue(PATIENT)
+    queue.push_front([([Request(Id(i))], 1) for i in range(1000)])
+    queue.remove(999)
+    assert looks < 10
+
+
 def test_a_bank_holds_those_in_its_tiers_and_those_who_came_back():
     queue = queue_of(*line("A"))
     queue.push_front([(line("B", start=5), 1)])
