@@ -146,6 +146,10 @@ def test_a_death_marks_the_batch_the_gap_and_the_retry(faulty):
     )
 
 
+def test_time_aboard_a_batch_that_was_lost_is_not_waiting(faulty):
+    assert waiting(faulty, "small", faulty["horizon"]) == (0, 50 * MS)
+
+
 def test_requests_of_a_lost_batch_wait_again():
     shell = HandShell(SIX, gpus=1)
     shell.board([Request(0, arrived_at=0), Request(1, arrived_at=0)], 0)

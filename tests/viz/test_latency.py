@@ -53,6 +53,7 @@ def test_what_is_waited_after_the_batch_was_due_is_no_longer_the_dock_s():
 def test_a_full_batch_is_due_at_its_last_arrival():
     assert shape([0, 10, 20], max_batch=2, gpus=2).dock_p95 == 50 * MS
     assert shape([0, 10], max_batch=2).dock_p95 == 10 * MS
+    assert shape([0, 1, 2, 3], max_batch=2).dock_p95 == 1 * MS
 
 
 def test_the_percentiles_are_those_of_the_report():
