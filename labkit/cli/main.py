@@ -23,6 +23,7 @@ COMMANDS: dict[str, Entry] = {
     "sim": Entry("labkit.cli.sim:sim", "Simulate the gateway: the code that serves, sped up."),
     "live": Entry("labkit.cli.live:live", "Real load on worker processes; kill one."),
     "faults": Entry("labkit.cli.faults:faults", "Thousands of seeded runs full of faults."),
+    "storm": Entry("labkit.cli.storm:storm", "Kill workers and the dispatcher under load."),
     "bench": Entry("labkit.cli.bench:bench", "Our speed beside that of peers, as ratios."),
     "notebooks": Entry("labkit.cli.notebooks:notebooks", "Build the notebooks, or find drift."),
     "run": Entry("labkit.cli.run:run", "Run a notebook with parameters of your own."),

@@ -1,0 +1,123 @@
+"""The live engine with keys: one computation a key, and an outcome that outlives the engine."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from labkit.gpu.tag import carries
+from labkit.live import Failed, FakeFleet, Rejected
+from labkit.live.keyed import KeyedLive, fingerprint
+from labkit.live.ledger import SqliteJournal
+
+
+def computing() -> tuple[FakeFleet, list[str]]:
+    """Two fake GPUs of 10 ms, and every prompt they compute."""
+    seen: list[str] = []
+
+    def function(prompts: list[str]) -> list[str]:
+        seen.extend(prompts)
+        return [f"{prompt}!" for prompt in prompts]
+
+    return FakeFleet(2, batch_time=10_000, function=function), seen
+
+
+def test_fifty_calls_with_one_key_are_one_computation():
+    fleet, seen = computing()
+    with KeyedLive(workers=fleet) as live:
+        replies = [live.submit("hello", key="k1") for _ in range(50)]
+        assert {reply.result(5) for reply in replies} == {"hello!"}
+        assert live.submit("hello", key="k1").result(5) == "hello!"
+    assert seen == ["hello"]
+
+
+def test_other_keys_other_tenants_and_no_key_are_computed_each():
+    fleet, seen = computing()
+    with KeyedLive(workers=fleet) as live:
+        replies = [live.submit("hi", key="k1"), live.submit("hi", key="k2"), live.submit("hi")]
+        replies.append(live.submit("hi", key="k1", tenant="other"))
+        assert [reply.result(5) for reply in replies] == ["hi!"] * 4
+    assert seen == ["hi"] * 4
+
+
+def test_another_prompt_under_the_key_is_refused():
+    fleet, _ = computing()
+    with KeyedLive(workers=fleet) as live:
+        live.submit("hello", key="k1").result(5)
+        with pytest.raises(Rejected, match="idempotency_key_reuse"):
+            live.submit("goodbye", key="k1").result(5)
+
+
+def test_whoever_gives_up_leaves_the_others_their_answer(until: Callable):
+    fleet, seen = computing()
+    with KeyedLive(workers=fleet) as live:
+        first, second = live.submit("hello", key="k1"), live.submit("hello", key="k1")
+        assert first.cancel()
+        assert second.result(5) == "hello!"
+        alone = live.submit("alone", key="k2")
+        assert alone.cancel()
+        until(lambda: live.keys.in_flight() == 0)
+    assert seen == ["hello"]
+
+
+def test_a_key_outlives_the_engine_that_computed_it(tmp_path: Path):
+    first, _ = computing()
+    with KeyedLive(workers=first, journal=SqliteJournal(tmp_path / "ledger")) as live:
+        live.submit("hello", key="k1").result(5)
+    second, seen = computing()
+    with KeyedLive(workers=second, journal=SqliteJournal(tmp_path / "ledger")) as live:
+        assert live.submit("hello", key="k1").result(5) == "hello!"
+    assert seen == []
+
+
+def test_a_request_that_fails_by_itself_fails_again_without_being_computed():
+    calls: list[int] = []
+
+    def function(prompts: list[str]):
+        from labkit.core.messages import RowError
+
+        calls.append(len(prompts))
+        return [RowError("no such word") for _ in prompts]
+
+    with KeyedLive(workers=FakeFleet(1, batch_time=10_000, function=function)) as live:
+        for _ in range(2):
+            with pytest.raises(Failed, match="no such word"):
+                live.submit("bad", key="k1").result(5)
+    assert calls == [1]
+
+
+def test_a_journal_that_cannot_write_is_said_and_the_engine_serves_on(tmp_path: Path):
+    class Full(SqliteJournal):
+        def _write(self, group):
+            raise OSError("no space left on device")
+
+    fleet, _ = computing()
+    with KeyedLive(workers=fleet, journal=Full(tmp_path / "ledger")) as live:
+        with pytest.raises(Failed, match="ledger_failed"):
+            live.submit("hello", key="k1").result(5)
+        assert live.submit("hello").result(5) == "hello!"
+
+
+def test_stopping_at_once_leaves_no_key_in_flight():
+    live = KeyedLive(workers=FakeFleet(1)).start()
+    reply = live.submit("hello", key="k1")
+    live.stop()
+    with pytest.raises(Failed, match="engine stopped"):
+        reply.result(5)
+    assert live.keys.in_flight() == 0
+
+
+def test_a_fingerprint_does_not_depend_on_the_order_of_fields():
+    assert fingerprint({"a": 1, "b": "é"}) == fingerprint({"b": "é", "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+
+
+@pytest.mark.live
+def test_a_killed_gpu_answers_a_key_once():
+    with KeyedLive(gpus=2) as live:
+        replies = [live.submit(f"p{i}", key=f"k{i}") for i in range(20) for _ in range(2)]
+        live.kill(0)
+        live.kill(1)
+        answers = [reply.result(10) for reply in replies]
+    assert all(carries(answer, f"p{i // 2}") for i, answer in enumerate(answers))
+    assert answers[::2] == answers[1::2]
