@@ -37,6 +37,8 @@ def _rows(found: Findings) -> list[Row]:
             room = f"{card['free_gib']} of {card['memory_gib']} GiB free"
             rows.append((f"card {number}", _said(report["workers"]["cuda"]), card["name"]))
             rows.append(("", "", f"{room}, driver {card['driver']}"))
+            if card["why_slow"]:
+                rows.append(("", "", f"slow: {card['why_slow']}"))
         kinds = [kind for kind, works in report["workers"].items() if works]
         rows.append(("live workers", str(len(kinds)), ", ".join(kinds)))
         rows.append(("a live run starts", "", report["fleet"]["banner"]))

@@ -9,11 +9,14 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from labkit import __version__
 from labkit.gpu import device
+from labkit.gpu.machine import Card
+from labkit.gpu.telemetry import Nvml, Telemetry
 from labkit.paths import home_dir
 
 NEEDED = ("click", "platformdirs", "rich", "simpy")
@@ -104,20 +107,12 @@ def _look_at_packages(found: Findings) -> None:
 def _look_at_machine(found: Findings) -> None:
     facts = device.look()
     free = round(facts.free_ram / GIB, 2)
-    cards = [
-        {
-            "name": card.name,
-            "memory_gib": round(card.memory / GIB, 1),
-            "free_gib": round(card.free / GIB, 1),
-            "driver": card.driver,
-        }
-        for card in facts.cards
-    ]
+    source = Nvml()
     found.report |= {
         "cores": facts.cores,
         "memory_free_gib": free,
         "torch": {"version": facts.torch, "cuda_build": facts.torch_cuda, "works": False},
-        "cards": cards,
+        "cards": [_card(card, source) for card in facts.cards],
         "workers": {"timer": True, "cpu": False, "cuda": False},
         "fleet": _fleet(facts),
     }
@@ -125,6 +120,18 @@ def _look_at_machine(found: Findings) -> None:
         _advise(found, f"only {free} GiB of memory are free", "close programs, or use fewer GPUs")
     for what, line in device.fixes(facts):
         _advise(found, what, line)
+
+
+def _card(card: Card, source: Telemetry) -> dict[str, Any]:
+    """One card; `why_slow` is what it says of itself, None when it is healthy or silent."""
+    reading = source.read(card.uuid)
+    return {
+        "name": card.name,
+        "memory_gib": round(card.memory / GIB, 1),
+        "free_gib": round(card.free / GIB, 1),
+        "driver": card.driver,
+        "why_slow": None if reading is None else reading.why_slow,
+    }
 
 
 def _fleet(facts: device.Facts) -> dict[str, Any]:
@@ -148,10 +155,12 @@ def _look_at_torch(found: Findings) -> None:
         found.report["fleet"] = _fleet(replace(device.look(), torch=None, torch_cuda=None))
         return
     facts["works"] = True
-    found.report["workers"] |= {"cpu": True, "cuda": usable}
+    weights = find_spec("safetensors") is not None
+    found.report["workers"] |= {"cpu": weights, "cuda": weights and usable}
     if found.report["cards"] and facts["cuda_build"] is not None and not usable:
         what = f"torch {facts['version']} (CUDA {facts['cuda_build']}) cannot use the card"
         _advise(found, what, "update the NVIDIA driver, or install a torch for an older CUDA")
+        found.report["fleet"] = _fleet(replace(device.look(), torch_cuda=None))
 
 
 def _browser() -> str | None:
