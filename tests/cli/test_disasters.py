@@ -1,0 +1,64 @@
+"""`labkit faults` and `labkit storm`, from the outside."""
+
+import pytest
+
+from tests.cli.test_json_page import SECTIONS, undocumented
+
+STORM = ("storm", "--workers", "fake", "--rate", "100", "--seconds", "2", "--kills-per-s", "0")
+
+
+def test_a_campaign_says_what_it_did_and_every_key_is_documented(labkit):
+    said = labkit("faults", "--runs", "3", "--seed", "4", "--json")
+    assert said.code == 0
+    assert (said.report["runs"], said.report["violations"]) == (3, 0)
+    assert undocumented(said.report, SECTIONS["faults"]) == set()
+
+
+def test_a_planted_fault_is_caught_shrunk_and_kept(labkit, tmp_path):
+    words = ("--bug", "late_accepted", "--save", str(tmp_path), "--json")
+    said = labkit("faults", "--runs", "200", *words)
+    assert said.code == 0
+    (failure,) = said.report["failures"]
+    assert failure["steps"] <= 12
+    assert {path.name for path in tmp_path.iterdir()} == set(failure["files"])
+    assert undocumented(said.report, SECTIONS["faults"]) == set()
+
+
+def test_a_planted_fault_that_is_not_caught_is_a_failure(labkit):
+    said = labkit("faults", "--runs", "1", "--seed", "3", "--bug", "first_leaves_all_lose")
+    assert said.code == 1
+
+
+def test_planted_faults_are_listed_and_an_unknown_one_is_refused(labkit):
+    assert "poison_stays" in labkit("faults", "--bug", "list").out
+    said = labkit("faults", "--bug", "nonsense")
+    assert said.code == 2
+    assert "`labkit faults --bug list` names all" in said.err
+
+
+def test_a_storm_tells_its_verdict_and_every_key_is_documented(labkit):
+    said = labkit(*STORM, "--json")
+    assert said.code == 0
+    assert undocumented(said.report, SECTIONS["storm"]) == set()
+    assert said.report["verdict"]["exactly_once"]
+
+
+def test_a_storm_is_told_to_people_in_a_sentence(labkit):
+    assert "has one outcome, its own" in labkit(*STORM).out
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("--seconds", "1"), "give at least 2"),
+        (("--rate", "50000"), "give at most 20000"),
+        (("--crashes", "2"), "add --crash"),
+        (("--crash", "--workers", "fake"), "use timer"),
+        (("--workers", "nonsense"), "choose one of"),
+        (("--kills-per-s", "-1"), "above 0"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_remedy(labkit, words, remedy):
+    said = labkit("storm", *words)
+    assert said.code == 2
+    assert remedy in said.err
