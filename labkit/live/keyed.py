@@ -72,11 +72,19 @@ class KeyedShell(Shell):
     def call(
         self, requests: Sequence[Request], key: Key | None, fingerprint: bytes, sink: KeyedSink
     ) -> None:
-        """A call came; `sink` is told how it ends under its ticket, the first request's id."""
-        now = self.time()
+        """A call came; `sink` is told how it ends under its ticket, the first request's id.
+
+        A call that the scheduler cannot even be told raises, and is not open.
+        """
+        now, ticket = self.time(), requests[0].id
         told: Any = sink
-        self.open[requests[0].id] = told
-        self._settle_door(self.door.submit(requests, key, fingerprint, now), now)
+        self.open[ticket] = told
+        try:
+            commands = self.door.submit(requests, key, fingerprint, now)
+        except BaseException:
+            del self.open[ticket]
+            raise
+        self._settle_door(commands, now)
 
     def wait_over(self, ticket: int) -> None:
         """This call waits no longer for another's work, and will come back for it."""

@@ -149,7 +149,7 @@ class CrashStorm:
         self._server.send_signal(signal.SIGKILL)
 
     def _break(self) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self.counts["kills"] += 1
             self._transport.write(b'{"break": true}\n')
 
@@ -169,7 +169,8 @@ class CrashStorm:
             self._send(client)
 
     def _send(self, client: Client) -> None:
-        if self._transport is not None:
+        # A line to a process that just died would be lost; the next one is told instead.
+        if self._transport is not None and not self._transport.is_closing():
             asked = {"n": client.number, "key": self._key(client), "prompt": client.prompt}
             self._transport.write(json.dumps(asked).encode() + b"\n")
 

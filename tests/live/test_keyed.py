@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from labkit.core.messages import Request, RowError
 from labkit.gpu.tag import carries
 from labkit.live import Failed, FakeFleet, Rejected
 from labkit.live.keyed import KeyedLive, fingerprint
@@ -74,8 +75,6 @@ def test_a_request_that_fails_by_itself_fails_again_without_being_computed():
     calls: list[int] = []
 
     def function(prompts: list[str]):
-        from labkit.core.messages import RowError
-
         calls.append(len(prompts))
         return [RowError("no such word") for _ in prompts]
 
@@ -121,3 +120,13 @@ def test_a_killed_gpu_answers_a_key_once():
         answers = [reply.result(10) for reply in replies]
     assert all(carries(answer, f"p{i // 2}") for i, answer in enumerate(answers))
     assert answers[::2] == answers[1::2]
+
+
+def test_a_call_that_cannot_be_made_costs_only_itself():
+    fleet, _ = computing()
+    with KeyedLive(workers=fleet) as live:
+        request = Request(10_000, "p", tier=7)
+        with pytest.raises(IndexError):
+            live.call_on_loop(live.shell.call, [request], None, b"", lambda *_: None)
+        assert live.shell.open == {}
+        assert live.submit("hello", key="k1").result(5) == "hello!"
