@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -23,10 +24,16 @@ from labkit.gpu.machine import look
 from labkit.gpu.tag import carries, text_of
 from labkit.live import Fault, Live, live_settings
 from labkit.live.configure import fleet_of, planned
+from labkit.sim.driver import simulate
+from labkit.workload import poisson, requests, stream
 
 pytestmark = [pytest.mark.live, pytest.mark.torch]
 
 WHOLE = {"plan": plan(0.5)}
+ATTEMPTS = 2
+OTHERS = 0.3
+"""More of a core than this taken by other processes, and a run's figures are theirs."""
+
 RESPAWNS = int(os.environ.get("LABKIT_RESPAWNS", "5"))
 
 
@@ -133,6 +140,38 @@ def test_the_callers_process_never_loads_torch(tmp_path) -> None:
     assert answer.startswith("hello ")
     assert "#3610a686" in answer
     assert figures == "7 7"
+
+
+def processor_s(processes: list[psutil.Process]) -> float:
+    return sum(p.cpu_times().user + p.cpu_times().system for p in processes)
+
+
+def busy_s() -> float:
+    every = psutil.cpu_times()
+    return sum(every) - every.idle - getattr(every, "iowait", 0.0) - getattr(every, "guest", 0.0)
+
+
+@pytest.mark.slow
+def test_live_torch_and_simulation_agree_within_five_percent() -> None:
+    load = requests(poisson(200, 4.0, stream(7, "arrivals")))
+    settings = live_settings(2, overdue_after=5 * S)
+    simulated = simulate(settings, load, gpus=2).report()
+    for _ in range(ATTEMPTS):
+        with Live(settings, gpus=2, workers="cpu") as live:
+            pids = [os.getpid(), *(gpu["pid"] for gpu in live.snapshot()["gpus"])]
+            ours = [psutil.Process(pid) for pid in pids]
+            busy, mine, began = busy_s(), processor_s(ours), time.monotonic()
+            report = live.run(load).report()
+            others = busy_s() - busy - (processor_s(ours) - mine)
+            lasted = time.monotonic() - began
+            took = live.fleet.timings()
+        if others < OTHERS * lasted:
+            break
+    else:
+        pytest.skip(f"others took over {OTHERS:.0%} of a core in each of {ATTEMPTS} runs")
+    assert report["answered"] == simulated["answered"] == len(load)
+    assert report["latency_ms"]["p95"] == pytest.approx(simulated["latency_ms"]["p95"], rel=0.05)
+    assert took["raw_ms"]["p99"] < 100
 
 
 def test_auto_is_torch_on_the_cores_and_timers_for_the_rest() -> None:
