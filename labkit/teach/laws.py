@@ -150,13 +150,13 @@ class Laws:
         for command in commands:
             if isinstance(command, End) and command.outcome is Outcome.FAILED:
                 life = self.lives[command.request_id]
-                own = ended is not None and life.riding == ended[0] and self._own_fault(*ended)
+                own = ended is not None and life.riding == ended[0] and self._own_fault(ended[1])
                 last = life.losses > MAX_LOSSES
                 what = f"request {command.request_id} failed after {life.losses} losses"
                 self._require(own or last, law, now, what)
 
     @staticmethod
-    def _own_fault(batch_id: int, result: Any) -> bool:
+    def _own_fault(result: Any) -> bool:
         """What came back blames single rows: which ones is checked where the batch ends."""
         return isinstance(result, BatchError) or any(isinstance(x, RowError) for x in result)
 
@@ -266,7 +266,7 @@ class Laws:
         self._keeps_order(lives, now)
         if self.pull:
             self._in_order(lives, now)
-            self._not_early(depart, lives, now)
+            self._not_early(lives, now)
             self._receipt(depart, lives, now)
         for life in lives:
             life.riding, life.rode = depart.batch_id, True
@@ -303,7 +303,7 @@ class Laws:
         for seat, life in enumerate(lives):
             life.seat = seat
 
-    def _not_early(self, depart: Depart, lives: Sequence[_Life], now: int) -> None:
+    def _not_early(self, lives: Sequence[_Life], now: int) -> None:
         """Not full and nobody old enough: somebody else could still have come along."""
         if self.closing or any(life.rode for life in lives):
             return
@@ -353,7 +353,7 @@ class Laws:
             slack = settings.budget - age - settings.batch_time
             self._require(receipt.slack == slack, law, now, f"slack {receipt.slack}, not {slack}")
         returned = receipt.reason is Reason.RETURNED
-        if self.pull and any(life.rode for life in lives):
+        if any(life.rode for life in lives):
             self._require(returned, law, now, f"{receipt.reason} for returned requests")
         full = receipt.reason is Reason.FULL
         if not returned:
