@@ -77,8 +77,7 @@ class Rig:
     _events: list[tuple[int, int, int, Callable[[int], None]]] = field(default_factory=list)
     _count: int = 0
     _departures: int = 0
-    _alive: dict[int, int] = field(default_factory=dict)
-    _up: dict[int, int] = field(default_factory=dict)
+    _lives: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.laws = Laws(self.plan.settings, stamp, self.max_wait)
@@ -160,13 +159,13 @@ class Rig:
         if isinstance(command, Depart):
             self._depart(command, now)
         elif isinstance(command, Stop):
-            self._alive[command.gpu] = self._alive.get(command.gpu, 0) + 1
+            self._lives[command.gpu] = self._lives.get(command.gpu, 0) + 1
             if command.why != "drained" and self.plan.back_after is not None:
                 gpu = command.gpu
                 self._at(now + self.plan.back_after, JOIN, lambda now: self._back(gpu, now))
 
     def _back(self, gpu: int, now: int) -> None:
-        self._alive[gpu] = self._alive.get(gpu, 0) + 1
+        self._lives[gpu] = self._lives.get(gpu, 0) + 1
         models = self.plan.settings.models
         self._tell("join", now, gpu, models[gpu % len(models)])
 
@@ -176,7 +175,7 @@ class Rig:
         if self._departures < len(self.plan.fates):
             fate = self.plan.fates[self._departures]
         self._departures += 1
-        gpu, life = depart.gpus[0], self._alive[depart.gpus[0]]
+        gpu, life = depart.gpus[0], self._lives[depart.gpus[0]]
         ids = {row.id for row in depart.rows}
         if ids & self.plan.poison:
             fate = Fate("die", fate.time)
@@ -202,9 +201,9 @@ class Rig:
         return outputs
 
     def _die(self, gpu: int, life: int, now: int) -> None:
-        if self._alive[gpu] != life:
+        if self._lives[gpu] != life:
             return
-        self._alive[gpu] += 1
+        self._lives[gpu] += 1
         self._tell("lose", now, gpu)
         if self.plan.back_after is not None:
             self._at(now + self.plan.back_after, JOIN, lambda now: self._back(gpu, now))
