@@ -103,9 +103,7 @@ def _picture_problems(nb: NotebookNode) -> Iterator[str]:
             if len(alt.split()) < 4:
                 yield f"cell {cell.id} shows a picture without a sentence: show a labkit Picture"
     for cell in nb.cells:
-        if cell.cell_type == "markdown" and re.search(
-            r"!\[\s*\]\(|<img(?![^>]*\balt=)", cell.source
-        ):
+        if cell.cell_type == "markdown" and _BARE_IMAGE.search(cell.source):
             yield f"cell {cell.id} shows an image without alternative text"
 
 
