@@ -4,7 +4,7 @@ Each is a gateway that is wrong in one way; the gateway of `labkit.core` has no 
 them. The laws must catch every one, and a learner may try to name it from a trace.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -446,7 +446,10 @@ def morning(bug: Bug, seed: int) -> Plan:
     rng = Random(seed)
     count = 30 + seed % 4 * 10
     chosen = HUNT.with_(models=bug.needs.get("models", HUNT.models))
-    draw = lambda choices: choices[int(rng.random() * len(choices))]  # noqa: E731
+
+    def draw(choices: Sequence[Any]) -> Any:
+        return choices[int(rng.random() * len(choices))]
+
     instants = sorted(int(rng.random() * 500) * MS for _ in range(count))
     arrivals = tuple(
         Request(i, f"p{i}", at, draw((0, 1)), draw("AAAB"), draw(chosen.models))
