@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import traitlets
 
@@ -19,8 +19,6 @@ from labkit.viz.picture import Picture
 from labkit.viz.segments import OPEN, Segments, dock_segments
 from labkit.viz.tokens import Theme
 from labkit.viz.widget import Widget
-
-Mode = Literal["replay", "load"]
 
 MORNING = Settings(max_batch=6, max_wait=3 * S, batch_time=5 * S, budget=None)
 """The ferry at a pace at which a person can be the load."""
@@ -51,6 +49,7 @@ class Dock(Widget):
         at: int | None = None,
         theme: Theme = "light",
     ) -> None:
+        # Segments are a dict as well; only theirs has this key, which no type can tell.
         given = isinstance(shown, dict) and "docks" in shown
         segments: Segments = shown if given else dock_segments(shown)  # type: ignore[assignment]
         super().__init__(segments=segments)

@@ -35,6 +35,7 @@ class Lanes(Widget):
         theme: Theme = "light",
         window: tuple[int, int] | None = None,
     ) -> None:
+        # Segments are a dict as well; only theirs has this key, which no type can tell.
         given = isinstance(shown, dict) and "panels" in shown
         segments: Segments = shown if given else lane_segments(shown, window)  # type: ignore[assignment]
         super().__init__(segments=segments, at=segments["horizon"] if at is None else at)

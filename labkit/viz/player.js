@@ -126,7 +126,7 @@ function replay(root, options) {
   };
 }
 
-/** Let a pointer drag the playhead; returns how to stop. */
+/** Let a pointer drag the playhead; the listeners go when the axis does. */
 function scrub(axis, go) {
   let held = false;
   const down = (event) => {
@@ -136,7 +136,6 @@ function scrub(axis, go) {
   };
   const move = (event) => held && go(axis.timeAt(event.clientX));
   const up = () => (held = false);
-  const pairs = [["pointerdown", down], ["pointermove", move], ["pointerup", up],
-    ["pointercancel", up]];
-  for (const [name, listener] of pairs) axis.group.addEventListener(name, listener);
+  const listeners = { pointerdown: down, pointermove: move, pointerup: up, pointercancel: up };
+  for (const name in listeners) axis.group.addEventListener(name, listeners[name]);
 }
