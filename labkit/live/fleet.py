@@ -21,7 +21,7 @@ class State(StrEnum):
 
 
 class Listener(Protocol):
-    """Hears from the fleet, always on the loop's thread; never of an incarnation that is over."""
+    """Hears from the fleet, on the loop's thread; of an incarnation that is over only `done`."""
 
     def joined(self, gpu: int) -> None:
         """The GPU is up and has answered its self-test."""
