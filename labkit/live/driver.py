@@ -2,11 +2,13 @@
 
 import atexit
 import multiprocessing
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
+from math import isfinite
 from types import TracebackType
 from typing import Any, Self
 
@@ -68,6 +70,7 @@ class Live:
             loop=new_loop(),
         )
         self._ids = count(1)
+        self._process = os.getpid()
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -81,6 +84,7 @@ class Live:
         with _one_at_a_time:
             if self.state != "new":
                 raise LiveError(f"this engine is {self.state}; make a new Live(...) to start")
+            self._process = os.getpid()
             if _running is not None and not replace:
                 raise LiveError(
                     f"an engine with {_running.gpus} GPUs already runs in this process; stop it "
@@ -100,7 +104,8 @@ class Live:
 
     def close(self, within: float = 10.0) -> None:
         """Let nobody in, answer everybody, then stop; after `within` seconds stop anyway."""
-        if self.state == "running" and self._engine.failure is None:
+        here = self._process == os.getpid()
+        if here and self.state == "running" and self._engine.failure is None:
             self.state = "closing"
             self._engine.call(self._engine.shell.close)
             deadline = time.monotonic() + within
@@ -118,6 +123,8 @@ class Live:
             if self.state in ("new", "stopped"):
                 return
             self.state = "stopped"
+            if self._process != os.getpid():
+                return
             try:
                 self._engine.stop()
             finally:
@@ -155,13 +162,15 @@ class Live:
         """Send one prompt; the reply's `result()` is the answer or raises a `NoAnswer`.
 
         Returns at once, from any thread. Cancelling the reply cancels the request. Still queued
-        `deadline_ms` from now, it expires. Raises `PromptError` for a prompt over the cap.
+        `deadline_ms` from now, it expires. Raises `PromptError` for a prompt over the cap, and
+        `ValueError` for a tier there is none of.
         """
         check_prompt(prompt, self.prompt_cap)
+        model = self.settings.models[0] if model is None else model
+        _check_request(tier, len(self.settings.tiers), tenant, model, deadline_ms)
         engine = self._serving()
         now = engine.shell.clock()
         deadline = NEVER if deadline_ms is None else now + round(deadline_ms * MS)
-        model = model or self.settings.models[0]
         request = Request(next(self._ids), prompt, now, tier, tenant, model, deadline)
         reply = engine.replies.new(request.id)
         if self.state == "closing":
@@ -286,6 +295,11 @@ class Live:
 
     def _serving(self) -> Engine:
         """The engine, if requests may be sent to it or waited for."""
+        if self._process != os.getpid():
+            raise LiveError(
+                "this engine was started in another process, from which this one was forked; "
+                "send from that one, or start an engine here"
+            )
         if self.state not in ("running", "closing"):
             raise LiveError(f"the engine is {self.state}; use `with Live() as live:` or start()")
         self._engine.check()
@@ -303,6 +317,34 @@ class Live:
 def current() -> Live | None:
     """The engine that runs in this process, if any."""
     return _running
+
+
+def _check_request(
+    tier: object, tiers: int, tenant: object, model: object, deadline_ms: object
+) -> None:
+    """Refuse, in the caller's thread, what would break the scheduler for everybody."""
+    if not isinstance(tier, int) or not 0 <= tier < tiers:
+        raise ValueError(f"tier {tier!r}: this engine has tiers 0 to {tiers - 1}; give one of them")
+    for name, text in (("tenant", tenant), ("model", model)):
+        if not isinstance(text, str):
+            raise ValueError(f"{name} {text!r}: must be text; pass a string")
+    if deadline_ms is None:
+        return
+    if not isinstance(deadline_ms, int | float) or not isfinite(deadline_ms):
+        raise ValueError(
+            f"deadline_ms {deadline_ms!r}: must be a number of milliseconds, such as 200; "
+            "leave it out for none"
+        )
+
+
+def _after_fork() -> None:
+    """A forked child has none of the engine's threads, and its parent still needs the rest."""
+    global _running, _one_at_a_time
+    _running, _one_at_a_time = None, threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _refuse_inside_a_worker() -> None:

@@ -19,6 +19,9 @@ from labkit.live.kinds import Setup
 BURIAL_S = 10.0
 """How long a killed process may take to give its memory back."""
 
+LAUNCH_S = 120.0
+"""How long a first worker may take to be forked: the imports before it take many seconds."""
+
 _BOOT = (
     "import sys; fd, count, *rest = sys.argv[1:]; sys.path[:] = rest[:int(count)]; "
     "from labkit.live.nursery import main; main(int(fd), rest[int(count):])"
@@ -90,8 +93,16 @@ class Nursery:
         control.send(("launch", setup))
         with socket.socket(fileno=os.dup(control.fileno())) as channel:
             socket.send_fds(channel, [b"\0"], [theirs.fileno()])
-        pid: int = control.recv()
+        pid: int = self._answer(LAUNCH_S)
         return pid
+
+    def _answer(self, within: float) -> Any:
+        """What the nursery says; one that says nothing is ended, so that nothing waits for it."""
+        assert self._control is not None
+        if not self._control.poll(within):
+            self._kill()
+            raise EOFError
+        return self._control.recv()
 
     def _connected(self) -> Connection:
         if self._closed:
@@ -123,7 +134,7 @@ class Nursery:
                     return None
                 try:
                     self._control.send(("reap", pid))
-                    code: int | None = self._control.recv()
+                    code: int | None = self._answer(BURIAL_S)
                 except (EOFError, OSError):
                     return None
             if code is not None:
@@ -139,15 +150,25 @@ class Nursery:
 
     def _end(self) -> None:
         if self._control is not None:
+            # Closing alone would not end the pipe while a process that the caller forked has it.
+            with (
+                contextlib.suppress(OSError),
+                socket.socket(fileno=os.dup(self._control.fileno())) as channel,
+            ):
+                channel.shutdown(socket.SHUT_RDWR)
             self._control.close()
             self._control = None
         if self._server is not None:
             try:
                 self._server.wait(BURIAL_S)
             except subprocess.TimeoutExpired:
-                self._server.kill()
-                self._server.wait()
+                self._kill()
             self._server = None
+
+    def _kill(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
 
 
 class _Forked:

@@ -3,6 +3,7 @@
 A callback on a reply runs on that thread: however slow it is, it delays replies, never a ferry.
 """
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -10,6 +11,8 @@ from queue import SimpleQueue
 
 from labkit.core.messages import End, Outcome, Output
 from labkit.live.errors import error_of
+
+logger = logging.getLogger(__name__)
 
 Concluded = tuple[int, Output | End]
 
@@ -24,6 +27,14 @@ class Reply(Future[str]):
         super().__init__()
         self.request_id = request_id
         self._owner = owner
+
+    def _invoke_callbacks(self) -> None:
+        """As `Future` does, but no callback can end the thread that hands replies over."""
+        for callback in self._done_callbacks:  # type: ignore[attr-defined]
+            try:
+                callback(self)
+            except BaseException:
+                logger.exception("a callback of the reply to request %d raised", self.request_id)
 
     def cancel(self) -> bool:
         """Withdraw the request; False when it has its outcome already."""
@@ -55,6 +66,7 @@ class Replies:
         self.withdraw = withdraw
         self._open: dict[int, Reply] = {}
         self._noted: list[Concluded] = []
+        self._over = False
         self._handed: SimpleQueue[list[Concluded] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._hand_over, name="labkit-replies", daemon=True)
 
@@ -68,8 +80,10 @@ class Replies:
         self._thread.start()
 
     def new(self, request_id: int) -> Reply:
-        """A reply that will get exactly one outcome."""
+        """A reply that will get exactly one outcome, at once when it comes too late for another."""
         reply = self._open[request_id] = Reply(request_id, self)
+        if self._over:
+            self._end(reply)
         return reply
 
     def note(self, request_id: int, outcome: Output | End) -> bool:
@@ -94,8 +108,14 @@ class Replies:
             self._handed.put(None)
             if threading.current_thread() is not self._thread:
                 self._thread.join()
+        # First this, so that no reply comes in unseen behind the last look.
+        self._over = True
         for reply in list(self._open.values()):
-            reply.conclude(End(reply.request_id, Outcome.FAILED, "engine_stopped"))
+            self._end(reply)
+
+    @staticmethod
+    def _end(reply: Reply) -> None:
+        reply.conclude(End(reply.request_id, Outcome.FAILED, "engine_stopped"))
 
     def _hand_over(self) -> None:
         while (concluded := self._handed.get()) is not None:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from labkit.gpu.tag import carries
-from labkit.live import FakeFleet, Live, LiveError, current
+from labkit.live import FakeFleet, Live, LiveError, current, launch
 from labkit.live.kinds import UnknownKind
 from labkit.live.launch import Spawner
 from labkit.live.workers import ProcessFleet
@@ -22,6 +22,7 @@ from labkit.live.workers import ProcessFleet
 pytestmark = pytest.mark.live
 
 ROOT = Path(__file__).parents[2]
+FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 POSIX = pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
 
 
@@ -141,6 +142,56 @@ def test_a_kind_nobody_knows_is_refused_with_those_there_are() -> None:
         Live(workers="tmier")
     with pytest.raises(ValueError, match="gpus 0: an engine needs at least 1"):
         Live(gpus=0)
+
+
+@FORKS
+def test_a_forked_child_can_neither_use_nor_end_the_engine_of_its_parent() -> None:
+    with Live(gpus=1) as live:
+        workers = pids(live)
+        told, tell = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                live.submit("from the child")
+            except LiveError as error:
+                os.write(tell, str(error).encode())
+            live.stop()
+            os.write(tell, f"; current: {current()}".encode())
+            os._exit(0)
+        os.close(tell)
+        os.waitpid(child, 0)
+        with os.fdopen(told) as pipe:
+            said = pipe.read()
+        assert "started in another process" in said
+        assert "; current: None" in said
+        assert len(live.ask(["a", "b"])) == 2
+        assert pids(live) == workers
+
+
+@FORKS
+def test_a_forked_child_that_lives_on_does_not_hold_up_the_stop() -> None:
+    live = Live(gpus=1).start()
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        begun = time.monotonic()
+        live.stop()
+        assert time.monotonic() - begun < 5
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@FORKS
+@pytest.mark.usefixtures("nothing_left")
+def test_what_starts_workers_may_fall_silent_and_the_engine_stops(monkeypatch) -> None:
+    monkeypatch.setattr(launch, "BURIAL_S", 0.3)
+    with Live(gpus=1):
+        (nursery,) = psutil.Process().children()
+        nursery.suspend()
+    assert not nursery.is_running()
 
 
 @POSIX

@@ -120,6 +120,55 @@ def test_a_callback_that_raises_costs_nobody_else_an_answer(caplog) -> None:
     assert "ZeroDivisionError" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "exit_by", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit]
+)
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_callback_that_would_end_its_thread_costs_nobody_an_answer(exit_by, caplog) -> None:
+    def leave(_: object) -> None:
+        raise exit_by("from a callback")
+
+    with fake() as live:
+        first = live.submit("a")
+        first.add_done_callback(leave)
+        assert carries(first.result(5), "a")
+        assert carries(live.submit("b").result(5), "b")
+    assert "from a callback" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"tier": 2}, "tier 2: .* tiers 0 to 1"),
+        ({"tier": -1}, "tier -1: .* tiers 0 to 1"),
+        ({"tier": "paid"}, "tier 'paid': .* tiers 0 to 1"),
+        ({"tier": 0.0}, "tier 0.0: .* tiers 0 to 1"),
+        ({"tenant": ["a"]}, r"tenant \['a'\]: must be text"),
+        ({"tenant": None}, "tenant None: must be text"),
+        ({"model": ["ferry"]}, r"model \['ferry'\]: must be text"),
+        ({"deadline_ms": float("nan")}, "deadline_ms nan: must be a number"),
+        ({"deadline_ms": float("inf")}, "deadline_ms inf: must be a number"),
+        ({"deadline_ms": "5"}, "deadline_ms '5': must be a number"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused_and_the_engine_serves_on(wrong, said) -> None:
+    with fake() as live:
+        with pytest.raises(ValueError, match=said):
+            live.submit("a", **wrong)
+        assert carries(live.submit("b").result(5), "b")
+
+
+def test_whoever_sends_while_it_stops_hears_something(until) -> None:
+    live = fake().start()
+    engine = live._engine
+    live.stop()
+    # The moment between the question whether it serves and the reply: the engine has stopped.
+    late = engine.replies.new(7)
+    engine.post((Request(7), late))
+    assert late.exception(0).code == "engine_stopped"  # type: ignore[union-attr]
+    assert engine.replies.open == 0
+
+
 def test_prompts_may_be_any_text() -> None:
     with fake() as live:
         answers = live.ask(ANYTHING)
