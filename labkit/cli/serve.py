@@ -1,0 +1,141 @@
+"""`labkit serve`: the front door, on this machine unless told otherwise."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from labkit.cli.common import Problem, explained, gateway_options, json_option, settings_from
+from labkit.cli.keys import file_option
+from labkit.cli.params import Count, Rate
+
+MOST_PROCESSES = 64
+
+
+@click.command()
+@gateway_options(gpus="8", overdue_after="250")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=Count(0, 65_535), default=8000, show_default=True, help="0: any free.")
+@click.option(
+    "--workers",
+    default="timer",
+    show_default=True,
+    help="timer, cpu, cuda, fake, auto (what this machine has), or package.module:function.",
+)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    default=("ferry",),
+    show_default=True,
+    metavar="NAME",
+    help="A model's name, perhaps with @version; again for more, which share the GPUs.",
+)
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    help="Keep idempotent outcomes in this file; without it they last as long as the server.",
+)
+@click.option("--drain-s", type=Rate("10"), default=10.0, show_default=True, help="To end in.")
+@click.option("--uvloop/--no-uvloop", default=None, help="Use uvloop.  [default: if installed]")
+@file_option
+@json_option
+@explained
+def serve(as_json: bool, **options: Any) -> None:
+    """Serve an OpenAI-compatible API until SIGTERM or Ctrl-C; then answer whoever waits, and end.
+
+    Without keys of your own, keys for a demonstration are made and shown once; they end with the
+    server. Listening beyond this machine needs keys of your own: labkit keys add.
+    """
+    _check_packages()
+    from labkit.live.errors import LiveError
+    from labkit.live.http.server import Server, until_signalled
+    from labkit.live.keys import KeyProblem
+    from labkit.live.kinds import UnknownKind
+
+    try:
+        keyring, key_file, shown = _keys(options["path"], options["host"])
+        server = _server(Server, options, keyring=keyring, key_file=key_file)
+        server.start()
+    except (LiveError, UnknownKind, KeyProblem) as error:
+        raise Problem(str(error)) from error
+    until_signalled(lambda: _greet(server, shown, options, as_json))
+    cut = server.close(options["drain_s"])
+    if not as_json:
+        click.echo("Everybody was answered." if not cut else f"{cut} calls were cut off.", err=True)
+
+
+def _server(make: Any, options: dict[str, Any], **more: Any) -> Any:
+    from labkit.core.settings import SERVED
+    from labkit.live.ledger import SqliteJournal
+
+    gpus = options["gpus"]
+    if gpus > MOST_PROCESSES and options["workers"] != "fake":
+        raise Problem(f"--gpus {gpus}: each is a process here, and {MOST_PROCESSES} is the most")
+    settings = settings_from(options, tiers=SERVED, models=tuple(options["models"]))
+    ledger = options["ledger"]
+    uvloop = options["uvloop"]
+    return make(
+        settings,
+        gpus=gpus,
+        workers=options["workers"],
+        host=options["host"],
+        port=options["port"],
+        journal=None if ledger is None else SqliteJournal(ledger),
+        uvloop=_has("uvloop") if uvloop is None else uvloop,
+        **more,
+    )
+
+
+def _keys(path: Path | None, host: str) -> tuple[Any, Any, dict[str, str]]:
+    """Who may come in, the file to watch, and the demonstration keys to show."""
+    from labkit.live.http.server import is_loopback
+    from labkit.live.keys import KeyFile, Keyring, demo
+
+    key_file = KeyFile(path)
+    keyring = Keyring(key_file.read())
+    if len(keyring):
+        return keyring, key_file, {}
+    if not is_loopback(host):
+        raise Problem(
+            f"--host {host} can be reached from other machines and {key_file.path} has no key that "
+            "works; make one first: labkit keys add --tier paid"
+        )
+    shown, accounts = demo()
+    return Keyring(accounts), None, shown
+
+
+def _greet(server: Any, shown: dict[str, str], options: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        report = {
+            "url": server.url,
+            "pid": os.getpid(),
+            "models": options["models"],
+            "gpus": options["gpus"],
+            "workers": options["workers"],
+            "keys": shown,
+        }
+        click.echo(json.dumps(report))
+        return
+    click.echo(f"labkit serves {', '.join(options['models'])} on {server.url}/v1")
+    click.echo(f"{options['gpus']} GPUs, workers: {options['workers']}")
+    if shown:
+        click.echo("Keys for a demonstration, shown once:")
+        for name, key in shown.items():
+            click.echo(f"  {name:6} {key}")
+    click.echo("Ctrl-C ends it, once everybody has been answered.")
+
+
+def _has(package: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(package) is not None
+
+
+def _check_packages() -> None:
+    lacking = [name for name in ("httptools", "msgspec", "prometheus_client") if not _has(name)]
+    if lacking:
+        raise Problem(f"{', '.join(lacking)} cannot be imported; pip install 'labkit[http]'")

@@ -1,0 +1,124 @@
+"""The engine behind the front door: lists of prompts, streamed pieces, a count of what departs."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from labkit.core.contract import Scheduler
+from labkit.core.door import Door, Render
+from labkit.core.idempotency import Key, KeyLedger
+from labkit.core.messages import Answer, Depart, Request
+from labkit.core.settings import Settings
+from labkit.live.fleet import Fleet
+from labkit.live.keyed import KeyedEngine, KeyedShell, KeyedSink
+from labkit.live.ledger import Journal, MemoryJournal
+from labkit.live.shell import Shell
+
+RECEIPTS = 200
+
+Stream = Callable[[int, str], None]
+"""Hears the pieces of one request while it is on its GPU: `stream(request_id, piece)`."""
+
+
+class DeskShell(KeyedShell):
+    """A keyed shell that also hears pieces (`streams[id]`) and counts what departs.
+
+    `receipts` are those of the last batches; `reasons` counts all; `answered` counts requests.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.streams: dict[int, Stream] = {}
+        self.aboard = self.batches = self.answered = 0
+        self.receipts: deque[tuple[int, Depart]] = deque(maxlen=RECEIPTS)
+        self.reasons: Counter[str] = Counter()
+
+    def submit(
+        self, requests: Sequence[Request], key: Key | None, fingerprint: bytes, hear: KeyedSink
+    ) -> None:
+        """A call of one or more requests, all let in or none.
+
+        Without a key `hear` is told of each; with one it is told once, under the first one's id.
+        """
+        sink: Any = hear
+        if key is None:
+            self.open.update((request.id, sink) for request in requests)
+        try:
+            self.call(requests, key, fingerprint, hear)
+        except BaseException:
+            for request in requests:
+                self.open.pop(request.id, None)
+            raise
+
+    def pieces(self, batch_id: int, pieces: Sequence[str | None]) -> None:
+        """The next piece of each row of a batch that is still on its GPU; None for no piece."""
+        gpu = self._gpu_of.get(batch_id)
+        if gpu is None or not self.streams:
+            return
+        for row, piece in zip(self.on_gpu[gpu].rows, pieces, strict=True):
+            stream = self.streams.get(row.id)
+            if stream is not None and piece:
+                stream(row.id, piece)
+
+    def _obey(self, commands: Sequence[Any], now: int) -> None:
+        for command in commands:
+            if isinstance(command, Answer):
+                self.answered += len(command.rows)
+        super()._obey(commands, now)
+
+    def _depart(self, depart: Depart, now: int) -> None:
+        self.batches += 1
+        self.aboard += len(depart.rows)
+        self.reasons[depart.receipt.reason] += 1
+        self.receipts.append((now, depart))
+        super()._depart(depart, now)
+
+
+class DeskEngine(KeyedEngine):
+    """A keyed engine whose shell is a `DeskShell`; what breaks on one connection stays there."""
+
+    shell: DeskShell
+
+    def __init__(
+        self,
+        settings: Settings,
+        fleet: Fleet,
+        *,
+        render: Render,
+        loop: asyncio.AbstractEventLoop,
+        journal: Journal | None = None,
+        seed: int = 0,
+        ring: int | None = None,
+    ) -> None:
+        super().__init__(
+            settings,
+            fleet,
+            seed=seed,
+            most_open=1,
+            ring=ring,
+            loop=loop,
+            journal=journal or MemoryJournal(),
+            keys=KeyLedger(),
+            render=render,
+        )
+
+    def _shell(self, scheduler: Scheduler, settings: Settings) -> Shell:
+        door: Door = self._door_of(scheduler)
+        models = settings.models
+        shell = DeskShell(
+            door,
+            self._journal,
+            self.loop,
+            self.fleet,
+            lambda gpu: models[gpu % len(models)],
+            settings,
+        )
+        shell.watchers.append(self._watch)
+        return shell
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "transport" in context or "protocol" in context:
+            loop.default_exception_handler(context)
+            return
+        super()._failed(loop, context)

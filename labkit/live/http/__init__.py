@@ -1,0 +1,1 @@
+"""The front door: an OpenAI-compatible API in front of the live gateway."""

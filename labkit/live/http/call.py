@@ -1,0 +1,216 @@
+"""One call for answers: its unit requests at the scheduler, joined into one response."""
+
+from typing import TYPE_CHECKING
+
+from labkit.core.door import Ended, Send
+from labkit.core.messages import End, Outcome, Output
+from labkit.live.http.answers import Writer, cut, error_event, words
+from labkit.live.http.exchange import EVENTS, JSON, Exchange
+from labkit.live.http.refusals import Refusal, refusal_of
+from labkit.live.keys import Account
+
+if TYPE_CHECKING:
+    from labkit.live.http.front import Front
+
+
+class Call:
+    """From the first unit's arrival to the one response; the units' ids are consecutive.
+
+    `keyed`: the door joins the units and sends bytes. Everything is on the loop's thread.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_ends",
+        "_exchange",
+        "_front",
+        "_outputs",
+        "_said",
+        "_sent",
+        "account",
+        "first",
+        "keyed",
+        "over",
+        "route",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        front: "Front",
+        exchange: Exchange,
+        route: str,
+        account: Account,
+        writer: Writer,
+        first: int,
+    ) -> None:
+        self._front = front
+        self._exchange = exchange
+        self.route = route
+        self.account = account
+        self.writer = writer
+        self.first = first
+        self.keyed = False
+        self.over = False
+        self._begun = False
+        self._outputs: dict[int, Output] = {}
+        self._ends: list[End] = []
+        self._said: dict[int, str] = {}
+        self._sent: dict[int, int] = {}
+        exchange.left = self.leave
+
+    @property
+    def units(self) -> range:
+        """The ids of the unit requests."""
+        return range(self.first, self.first + len(self.writer.asked.prompts))
+
+    # -- what the shell says ----------------------------------------------------------------------
+
+    def hear(self, request_id: int, outcome: Output | End | Send) -> None:
+        """A unit's outcome or, of a keyed call, the whole one's; never raises."""
+        if self.over:
+            return
+        try:
+            self._hear(request_id, outcome)
+        except Exception as error:
+            self.break_off(error)
+
+    def break_off(self, error: Exception) -> None:
+        """A defect of ours: this call fails, and no other."""
+        self._front.defect(error)
+        if not self.over:
+            self._fail(Refusal("internal_error"), Outcome.FAILED)
+            self._withdraw()
+
+    def _hear(self, request_id: int, outcome: Output | End | Send) -> None:
+        if isinstance(outcome, Send):
+            self._deliver(outcome)
+            return
+        if isinstance(outcome, End):
+            self._ends.append(outcome)
+            if self.keyed or self._begun:
+                self._refuse(outcome)
+                return
+        else:
+            self._outputs[request_id] = outcome
+            if self.writer.asked.stream and not self._ends:
+                self._finish(request_id, outcome)
+                return
+        if len(self._outputs) + len(self._ends) == len(self.writer.asked.prompts):
+            self._respond()
+
+    def _respond(self) -> None:
+        ended = self._ended()
+        if isinstance(ended, End):
+            self._refuse(ended)
+            return
+        body = self.writer.whole(ended)
+        self._close(200, Outcome.ANSWERED)
+        self._exchange.respond(200, body, JSON, self._name())
+
+    def _ended(self) -> Ended:
+        """One that failed by itself speaks for all, else the first that has no answer."""
+        if not self._ends:
+            return tuple([self._outputs[unit] for unit in self.units])
+        failed = (end for end in self._ends if end.outcome is Outcome.FAILED)
+        return next(failed, self._ends[0])
+
+    def _deliver(self, send: Send) -> None:
+        """The recorded bytes, whoever computed them."""
+        extra = self._name()
+        if send.replayed:
+            self._front.counters.replays += 1
+            extra += b"idempotent-replayed: true\r\n"
+        good = send.status == 200
+        if not good:
+            extra += self._front.when_to_return(send.status)
+        self._close(send.status, Outcome.ANSWERED if good else Outcome.FAILED)
+        kind = EVENTS if good and self.writer.asked.stream else JSON
+        self._exchange.respond(send.status, send.body, kind, extra)
+
+    def render(self, ended: Ended) -> tuple[int, bytes]:
+        """The status and the bytes of a keyed call, for everybody who waits and for the record."""
+        if isinstance(ended, End):
+            refusal = refusal_of(ended)
+            return refusal.status, refusal.body()
+        asked = self.writer.asked
+        return 200, self.writer.stream(ended) if asked.stream else self.writer.whole(ended)
+
+    # -- streams ----------------------------------------------------------------------------------
+
+    def piece(self, request_id: int, text: str) -> None:
+        """The next words of one unit, while it is still on its GPU."""
+        if self.over:
+            return
+        said = self._said[request_id] = self._said.get(request_id, "") + text
+        if self.writer.asked.max_tokens is not None:
+            said, _ = cut(said, self.writer.asked.max_tokens)
+        if fresh := said[self._sent.get(request_id, 0) :]:
+            self._sent[request_id] = len(said)
+            self._push(self.writer.piece(request_id - self.first, fresh))
+
+    def gpu_lost(self) -> None:
+        """A GPU is lost that held a part of this: begun, it ends here; not begun, it goes on."""
+        if self._begun and not self.over:
+            self._fail(Refusal("gpu_lost"), Outcome.FAILED)
+            self._withdraw()
+
+    def _finish(self, request_id: int, output: Output) -> None:
+        """One unit has its whole answer: what was not said yet, and why it ends."""
+        index = request_id - self.first
+        text, why = cut(output, self.writer.asked.max_tokens)
+        rest = text[self._sent.get(request_id, 0) :]
+        events = [self.writer.piece(index, word) for word in words(rest)]
+        events.append(self.writer.finish(index, why))
+        last = len(self._outputs) == len(self.writer.asked.prompts)
+        if last:
+            events.append(self.writer.last())
+        self._push(b"".join(events))
+        if last:
+            self._close(200, Outcome.ANSWERED)
+            self._exchange.end()
+
+    def _push(self, events: bytes) -> None:
+        """The first bytes a client gets are the first words: until then it may still be refused."""
+        if self._begun:
+            self._exchange.push(events)
+        else:
+            self._begun = True
+            extra = self._name() + b"cache-control: no-store\r\n"
+            self._exchange.begin(EVENTS, extra, self.writer.first() + events)
+
+    # -- no answer --------------------------------------------------------------------------------
+
+    def _refuse(self, end: End) -> None:
+        self._fail(refusal_of(end), end.outcome)
+        self._withdraw()
+
+    def _fail(self, refusal: Refusal, outcome: Outcome) -> None:
+        self._close(refusal.status, outcome)
+        if self._begun:
+            self._front.counters.streams_broken += 1
+            self._exchange.push(error_event(refusal.body()))
+            self._exchange.cut()
+        else:
+            self._front.refuse(self._exchange, refusal, None)
+
+    def leave(self) -> None:
+        """The client went."""
+        if not self.over:
+            self._close(499, Outcome.CANCELLED)
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        """Nobody waits for what is still on its way."""
+        shell = self._front.shell
+        for unit in self.units:
+            if unit in shell.open:
+                shell.cancel(unit)
+
+    def _close(self, status: int, outcome: Outcome) -> None:
+        self.over = True
+        self._exchange.left = None
+        self._front.closed(self, status, outcome, self._exchange.started_at)
+
+    def _name(self) -> bytes:
+        return b"x-request-id: %d\r\n" % self.first

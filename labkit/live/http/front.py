@@ -1,0 +1,406 @@
+"""The front: routes, keys, limits, and the one way a request takes from its bytes to the core."""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import count as numbers
+from random import Random
+from typing import Any
+
+import msgspec
+from prometheus_client.core import Metric
+
+from labkit.core.door import Ended
+from labkit.core.idempotency import Key
+from labkit.core.messages import Outcome, Request
+from labkit.core.settings import Settings
+from labkit.core.units import NEVER, S
+from labkit.live.desk import DeskEngine, DeskShell
+from labkit.live.http.answers import Writer
+from labkit.live.http.bodies import CAPS, Asked, Caps, read_chat, read_completion
+from labkit.live.http.call import Call
+from labkit.live.http.counters import Counters, count, counts, exposition, gauge, gauges
+from labkit.live.http.exchange import Exchange
+from labkit.live.http.patience import DrainMeter, retry_headers, wait_for
+from labkit.live.http.refusals import Refusal
+from labkit.live.keys import Account, Keyring
+
+log = logging.getLogger("labkit.http")
+
+TICK_S = 0.25
+UNSERVED_S = 1.0
+"""A model without a GPU for longer than this answers 503; a GPU that restarts is back sooner."""
+
+STUCK_S = 1.0
+"""Work that is due and has not moved for so long, besides one batch: not ready."""
+
+FAILURES, FORGIVEN_PER_S = 20, 2.0
+"""Unknown keys that one address may show at once, and how fast they are forgiven."""
+
+LONGEST_HINT_S = 3_600.0
+LEAST_AGAIN = frozenset({409, 429, 503, 504})
+
+
+class Front:
+    """Answers exchanges from an engine; everything is on the engine's loop.
+
+    `serve_keyring` replaces who may come in. `settings.models` are the names, perhaps with a
+    version (`ferry@1`), that a client may ask for with or without it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        keyring: Keyring,
+        caps: Mapping[int, Caps] = CAPS,
+        seed: int = 0,
+    ) -> None:
+        self.settings = settings
+        self.keyring = keyring
+        self.caps = caps
+        self.counters = Counters()
+        self.drain = DrainMeter()
+        self.draining = False
+        self.created = int(time.time())
+        self.chance = Random(f"{seed}/retry").random
+        self.models = _names(settings.models)
+        self.pages: dict[bytes, Callable[[Exchange], None]] = {}
+        self._routes: dict[bytes, tuple[bytes, str, Callable[[Exchange], None]]] = {
+            b"/v1/completions": (b"POST", "completions", self._completion),
+            b"/v1/chat/completions": (b"POST", "chat", self._chat),
+            b"/v1/models": (b"GET", "models", self._models),
+            b"/healthz": (b"GET", "healthz", self._health),
+            b"/readyz": (b"GET", "readyz", self._ready),
+            b"/metrics": (b"GET", "metrics", self._metrics),
+            b"/openapi.json": (b"GET", "openapi", self._openapi),
+        }
+        self.lab: Callable[[Exchange, Account], bytes] | None = None
+        self._rendering: dict[int, Call] = {}
+        self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._unserved: dict[str, float] = {}
+        self._moved = (0, 0.0)
+        self._ids = numbers(1)
+        self._boot = f"{self.created:x}"
+        self._budget_s = (settings.budget or S // 2) / S
+        self._exposed = exposition(self.counters, self._gauges)
+
+    def attach(self, engine: DeskEngine) -> None:
+        """The engine that answers; called before it starts."""
+        self.engine = engine
+        self.shell: DeskShell = engine.shell
+        self.shell.watchers.append(self._watch)
+
+    # -- every exchange ---------------------------------------------------------------------------
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer it now or later; never raises."""
+        name = "other"
+        try:
+            route = self._routes.get(exchange.path)
+            if route is None:
+                if not exchange.path.startswith(b"/lab/") or self.lab is None:
+                    raise Refusal("not_found")
+                name = "lab"
+                self._respond(exchange, name, self.lab(exchange, self._admin(exchange)))
+                return
+            method, name, serve = route
+            if exchange.method != method and not (method == b"GET" and exchange.method == b"HEAD"):
+                raise Refusal("method_not_allowed", headers=b"allow: %b\r\n" % method)
+            serve(exchange)
+        except Refusal as refusal:
+            self.refuse(exchange, refusal, name)
+        except Exception as error:
+            self.defect(error)
+            self.refuse(exchange, Refusal("internal_error"), name)
+
+    def defect(self, error: Exception) -> None:
+        """Something went wrong that nobody expected: it is for the log, not for the client."""
+        log.error("a defect while answering", exc_info=error)
+
+    def refuse(self, exchange: Exchange, refusal: Refusal, route: str | None) -> None:
+        """Say no, with when to come back where that may help; `route` None: it is counted."""
+        extra = refusal.headers
+        if refusal.again:
+            extra += self.when_to_return(refusal.status)
+        if route is not None:
+            self.counters.responses[route, refusal.status] += 1
+        exchange.respond(refusal.status, refusal.body(), extra=extra)
+
+    def _respond(self, exchange: Exchange, route: str, body: bytes, **more: Any) -> None:
+        self.counters.responses[route, 200] += 1
+        exchange.respond(200, body, **more)
+
+    # -- who is it? -------------------------------------------------------------------------------
+
+    def _account(self, exchange: Exchange) -> Account:
+        """Who holds the bearer key; raises `Refusal`."""
+        scheme, _, key = exchange.headers.get(b"authorization", b"").partition(b" ")
+        account = self.keyring.find(key.strip()) if scheme.lower() == b"bearer" else None
+        if account is None:
+            self.counters.unknown_keys += 1
+            self._check_failures(exchange.peer)
+            raise Refusal("invalid_api_key", headers=b"www-authenticate: Bearer\r\n")
+        return account
+
+    def _check_failures(self, peer: str) -> None:
+        """A known key is never held up by who guesses beside it; a guesser soon is."""
+        now = time.monotonic()
+        level, since = self._failures.pop(peer, (0.0, now))
+        level = max(level - (now - since) * FORGIVEN_PER_S, 0.0) + 1
+        self._failures[peer] = (min(level, FAILURES + 1), now)
+        if len(self._failures) > 10_000:
+            self._failures.popitem(last=False)
+        if level > FAILURES:
+            raise Refusal("too_many_failures")
+
+    def _admin(self, exchange: Exchange) -> Account:
+        account = self._account(exchange)
+        if not account.admin or exchange.peer not in ("127.0.0.1", "::1"):
+            raise Refusal("not_an_admin")
+        return account
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def _completion(self, exchange: Exchange) -> None:
+        account = self._account(exchange)
+        _check_type(exchange)
+        self._call(
+            exchange, "completions", account, read_completion(exchange.body, self._caps(account))
+        )
+
+    def _chat(self, exchange: Exchange) -> None:
+        account = self._account(exchange)
+        _check_type(exchange)
+        self._call(exchange, "chat", account, read_chat(exchange.body, self._caps(account)))
+
+    def _caps(self, account: Account) -> Caps:
+        return self.caps[account.tier]
+
+    def _call(self, exchange: Exchange, route: str, account: Account, asked: Asked) -> None:
+        """From here on the call has an outcome, whatever happens."""
+        model = self.models.get(asked.model)
+        if model is None:
+            raise Refusal("model_not_found", f"no model {asked.model!r}; see /v1/models", "model")
+        if self._unserved and self._is_unserved(model):
+            raise Refusal("no_ready_replica", f"no GPU serves {model} now; come back", "model")
+        asked.model = model
+        headers = exchange.headers
+        if headers.get(b"x-stainless-retry-count", b"0") != b"0":
+            self.counters.retries += 1
+        now = self.shell.clock()
+        deadline = _hint(headers.get(b"x-stainless-read-timeout"), now)
+        ids = [next(self._ids) for _ in asked.prompts]
+        requests = [
+            Request(unit, prompt, now, account.tier, account.tenant, model, deadline)
+            for unit, prompt in zip(ids, asked.prompts, strict=True)
+        ]
+        text = headers.get(b"idempotency-key")
+        key = None if text is None else _key(text, exchange, account)
+        writer = Writer(asked, f"{self._boot}-{ids[0]}", int(time.time()))
+        call = Call(self, exchange, route, account, writer, ids[0])
+        self.counters.in_flight += 1
+        try:
+            self._submit(call, requests, key, exchange.body)
+        except Exception as error:
+            call.break_off(error)
+
+    def _submit(
+        self, call: Call, requests: Sequence[Request], key: Key | None, body: bytes
+    ) -> None:
+        if key is not None:
+            self._submit_keyed(call, requests, key, body)
+            return
+        if call.writer.asked.stream:
+            self.shell.streams.update((unit, call.piece) for unit in call.units)
+        if len(requests) == 1:
+            self.shell.offer(requests[0], call.hear)
+        else:
+            self.shell.submit(requests, None, b"", call.hear)
+
+    def _submit_keyed(self, call: Call, requests: Sequence[Request], key: Key, body: bytes) -> None:
+        call.keyed = True
+        ticket = call.first
+        self._rendering[ticket] = call
+        keys = self.shell.door.keys
+        before = keys.in_flight()
+        fingerprint = sha256(_canonical(body)).digest()
+        self.shell.submit(requests, key, fingerprint, call.hear)
+        if call.over:
+            self._rendering.pop(ticket, None)
+        elif keys.in_flight() == before:
+            # Another call computes this one's answer; it is waited for, within the budget.
+            self._rendering.pop(ticket)
+            self.engine.loop.call_later(self._budget_s, self.shell.wait_over, ticket)
+
+    def render(self, ticket: int, ended: Ended) -> tuple[int, bytes]:
+        """For the door: the bytes of a keyed call, even if its own client has left."""
+        return self._rendering.pop(ticket).render(ended)
+
+    def closed(self, call: Call, status: int, outcome: Outcome, started_at: float) -> None:
+        """A call is over: count it once."""
+        counters = self.counters
+        counters.in_flight -= 1
+        counters.responses[call.route, status] += 1
+        counters.calls[self.settings.tiers[call.account.tier].name, outcome.value] += 1
+        if status == 200:
+            counters.latency.note(self.engine.loop.time() - started_at)
+        if call.writer.asked.stream and not call.keyed:
+            for unit in call.units:
+                self.shell.streams.pop(unit, None)
+
+    def when_to_return(self, status: int) -> bytes:
+        """Header lines for whoever may try again: from the measured depth and drain rate."""
+        if status not in LEAST_AGAIN:
+            return b""
+        gateway = self.engine.gateway
+        rate = self.drain.rate or self._nominal()
+        depth = max(gateway.depth() + gateway.in_flight(), 1)
+        seconds = wait_for(depth, rate, self.chance)
+        extra = retry_headers(seconds)
+        if status == 429:
+            limit = self.settings.depth_limit or 0
+            extra += b'ratelimit-policy: "queue";q=%d\r\nratelimit: "queue";r=0;t=%d\r\n' % (
+                limit,
+                max(round(seconds), 1),
+            )
+        return extra
+
+    def _nominal(self) -> float:
+        """Answers a second that the GPUs in service could give."""
+        settings = self.settings
+        return len(self.engine.gateway.gpus()) * settings.max_batch * S / settings.batch_time
+
+    # -- the other routes -------------------------------------------------------------------------
+
+    def _models(self, exchange: Exchange) -> None:
+        self._account(exchange)
+        rows = [
+            {"id": name, "object": "model", "created": self.created, "owned_by": "labkit"}
+            for name in self.settings.models
+        ]
+        self._respond(exchange, "models", _encode({"object": "list", "data": rows}))
+
+    def _health(self, exchange: Exchange) -> None:
+        self._respond(exchange, "healthz", b'{"status":"ok"}')
+
+    def _ready(self, exchange: Exchange) -> None:
+        if self.draining:
+            raise Refusal("draining")
+        if self.engine.failure is not None:
+            raise Refusal("engine_broke")
+        if not self.engine.gateway.gpus():
+            raise Refusal("no_ready_replica", "no GPU is in service")
+        if self.is_stuck():
+            raise Refusal("no_ready_replica", "due work does not move")
+        self._respond(exchange, "readyz", b'{"status":"ready"}')
+
+    def _metrics(self, exchange: Exchange) -> None:
+        self._respond(
+            exchange, "metrics", self._exposed(), kind=b"text/plain; version=0.0.4; charset=utf-8"
+        )
+
+    def _openapi(self, exchange: Exchange) -> None:
+        from labkit.live.http.openapi import document
+
+        self._respond(exchange, "openapi", document())
+
+    def _gauges(self) -> Iterator[Metric]:
+        shell, gateway, models = self.shell, self.engine.gateway, self.settings.models
+        yield gauges(
+            "queue_depth", "Requests that wait.", "model", {m: gateway.depth(m) for m in models}
+        )
+        yield gauge("on_gpu_requests", "Requests on a GPU.", gateway.in_flight())
+        yield gauges(
+            "gpus_ready", "GPUs in service.", "model", {m: len(gateway.gpus(m)) for m in models}
+        )
+        yield gauge("drain_rate", "Answers a second, lately.", self.drain.rate)
+        yield gauge("streams_open", "Streams not at their end.", len(shell.streams))
+        yield counts("batches", "Batches that departed.", ["reason"], dict(shell.reasons))
+        yield count("batch_rows", "Requests aboard them.", shell.aboard)
+        yield count("answers", "Unit requests answered.", shell.answered)
+        yield count("late_results", "Results of lost GPUs, dropped.", gateway.late)
+        yield count("contract_violations", "Batches computed too slowly.", shell.violations)
+
+    # -- now and then -----------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Measure the drain rate, and notice models nobody serves and work that does not move."""
+        shell, gateway = self.shell, self.engine.gateway
+        self.drain.read(shell.answered, now)
+        for model in self.settings.models:
+            if gateway.gpus(model):
+                self._unserved.pop(model, None)
+            else:
+                self._unserved.setdefault(model, now)
+        if shell.batches != self._moved[0] or not gateway.depth():
+            self._moved = (shell.batches, now)
+
+    def is_stuck(self) -> bool:
+        """Whether requests wait and no batch has departed for too long."""
+        patience = STUCK_S + self.settings.batch_time / S
+        now = self.engine.loop.time()
+        return bool(self.engine.gateway.depth()) and now - self._moved[1] > patience
+
+    def _is_unserved(self, model: str) -> bool:
+        since = self._unserved.get(model)
+        return since is not None and self.engine.loop.time() - since > UNSERVED_S
+
+    def _watch(self, what: str, gpu: int, now: int, why: str) -> None:
+        """Streams that have begun on a lost GPU end, once the scheduler knows of the loss."""
+        if what == "joined":
+            self._unserved.pop(self.shell.version_of(gpu), None)
+            return
+        depart = self.shell.on_gpu.get(gpu)
+        if depart is None or not self.shell.streams:
+            return
+        loop: asyncio.AbstractEventLoop = self.engine.loop
+        for row in depart.rows:
+            stream: Any = self.shell.streams.get(row.id)
+            if stream is not None:
+                loop.call_soon(stream.__self__.gpu_lost)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _names(models: Sequence[str]) -> dict[str, str]:
+    """Every name a client may use, to the model it means: of several versions the last one."""
+    names = {model.partition("@")[0]: model for model in models}
+    return names | {model: model for model in models}
+
+
+def _canonical(body: bytes) -> bytes:
+    """The same bytes for the same JSON, however it was written."""
+    return msgspec.json.encode(msgspec.json.decode(body), order="deterministic")
+
+
+def _check_type(exchange: Exchange) -> None:
+    kind = exchange.headers.get(b"content-type")
+    if kind is None or kind == b"application/json":
+        return
+    if kind.partition(b";")[0].strip().lower() != b"application/json":
+        raise Refusal("unsupported_media_type")
+
+
+def _key(text: bytes, exchange: Exchange, account: Account) -> Key:
+    """Raw or in quotes; whose it is and for what is part of the key."""
+    word = text.decode("latin-1").strip()
+    if len(word) >= 2 and word[0] == word[-1] == '"':
+        word = word[1:-1]
+    if not (1 <= len(word) <= 255 and word.isascii() and word.isprintable()):
+        raise Refusal("invalid_idempotency_key")
+    return Key(account.tenant, f"{exchange.method.decode()} {exchange.path.decode()}", word)
+
+
+def _hint(seconds: bytes | None, now: int) -> int:
+    """How long the client says it will wait, as a deadline; a hint that makes no sense is none."""
+    if seconds is None:
+        return NEVER
+    try:
+        hint = float(seconds)
+    except ValueError:
+        return NEVER
+    return now + round(hint * S) if 0 < hint <= LONGEST_HINT_S else NEVER

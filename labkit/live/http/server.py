@@ -1,0 +1,224 @@
+"""The server: an engine, a front and a listening socket, from start to the last response."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from labkit.core.settings import Settings
+from labkit.live.configure import fleet_of, loop_factory
+from labkit.live.desk import DeskEngine
+from labkit.live.errors import LiveError
+from labkit.live.fleet import Fleet
+from labkit.live.http.front import TICK_S, Front
+from labkit.live.http.lab import LabRoutes
+from labkit.live.http.protocol import Hub
+from labkit.live.keys import KeyFile, KeyProblem, Keyring
+from labkit.live.ledger import Journal
+
+BACKLOG = 4_096
+MOST_CONNECTIONS = 20_000
+SPARE_FILES = 200
+"""Files of our own: pipes, sockets of workers, the ledger."""
+
+DRAIN_WITHIN_S = 10.0
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Server:
+    """An OpenAI-compatible server on one thread, with one process a GPU behind it.
+
+    `workers` and `options` as in `Live`. `start` returns when it can answer; `close` gives every
+    open request an outcome first.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        gpus: int,
+        workers: str | Sequence[str] | Fleet = "timer",
+        options: Mapping[str, Any] | None = None,
+        keyring: Keyring,
+        key_file: KeyFile | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        journal: Journal | None = None,
+        uvloop: bool = True,
+        trace: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        if len(settings.models) > gpus:
+            raise LiveError(
+                f"{len(settings.models)} models on {gpus} GPUs: each model needs one at least"
+            )
+        self.host, self.port = host, port
+        self.front = Front(settings, keyring, seed=seed)
+        self.engine = DeskEngine(
+            settings,
+            fleet_of(workers, gpus, settings.batch_time, options),
+            render=self.front.render,
+            loop=loop_factory(uvloop)(),
+            journal=journal,
+            seed=seed,
+            ring=trace,
+        )
+        self.front.attach(self.engine)
+        self.front.lab = LabRoutes(self.engine).serve
+        self._key_file = key_file
+        self._keys_at = 0 if key_file is None else key_file.changed_at()
+        self._hub: Hub | None = None
+        self._listening: asyncio.Server | None = None
+        self._ticks = 0
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Bring every GPU up, then listen; raises `LiveError` or `OSError`."""
+        listener = self._bind()
+        try:
+            self.engine.start()
+            self._on_loop(self._listen(listener))
+        except BaseException:
+            listener.close()
+            self.engine.stop()
+            raise
+
+    def close(self, within: float = DRAIN_WITHIN_S) -> int:
+        """Admit nobody, answer everybody, then end; how many calls were cut off.
+
+        While it drains it still listens: whoever comes is told so, and when to come back.
+        """
+        deadline = time.monotonic() + within
+        cut = 0
+        try:
+            self.engine.call(self._drain)
+            while self.front.counters.in_flight and time.monotonic() < deadline:
+                time.sleep(0.01)
+            cut = self.front.counters.in_flight
+            self.engine.call(self.engine.shell.end_all, "engine_stopped")
+            self._on_loop(self._hang_up(max(deadline - time.monotonic(), 1.0)))
+        except LiveError:
+            cut = self.front.counters.in_flight
+        finally:
+            self.engine.stop()
+        return cut
+
+    def _bind(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self.host, self.port))
+            listener.listen(BACKLOG)
+        except OSError as error:
+            listener.close()
+            raise LiveError(
+                f"{self.host}:{self.port}: {error.strerror or error}; choose another --port, or 0"
+            ) from error
+        self.port = listener.getsockname()[1]
+        listener.setblocking(False)
+        return listener
+
+    def _on_loop(self, coroutine: Any, within: float = 30.0) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.engine.loop).result(within)
+
+    async def _listen(self, listener: socket.socket) -> None:
+        loop = self.engine.loop
+        self._hub = Hub(loop, self.front.handle, most_connections())
+        self._listening = await loop.create_server(
+            self._hub.connection, sock=listener, backlog=BACKLOG
+        )
+        self._tick()
+
+    def _drain(self) -> None:
+        self.front.draining = True
+        self.engine.shell.close()
+
+    async def _hang_up(self, within: float) -> None:
+        """Close every connection once its response is on the wire."""
+        if self._listening is None or self._hub is None:
+            return
+        self._listening.close()
+        self._hub.close()
+        deadline = self.engine.loop.time() + within
+        while self._hub.open and self.engine.loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        self._hub.abort()
+        await asyncio.sleep(0)
+
+    # -- now and then -----------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        """Four times a second; once a second the slow and the idle are ended, and keys read."""
+        loop = self.engine.loop
+        self.front.tick(loop.time())
+        self._ticks += 1
+        if self._hub is not None and self._ticks % round(1 / TICK_S) == 0:
+            self._hub.sweep()
+            self._read_keys()
+        loop.call_later(TICK_S, self._tick)
+
+    def _read_keys(self) -> None:
+        """A key that is revoked stops working within a second; a broken file changes nothing."""
+        if self._key_file is None or self._key_file.changed_at() == self._keys_at:
+            return
+        self._keys_at = self._key_file.changed_at()
+        try:
+            self.front.keyring = Keyring(self._key_file.read())
+        except KeyProblem as problem:
+            self.front.defect(problem)
+
+
+def most_connections() -> int:
+    """As many as this process may have files open, within reason; raises the soft limit first."""
+    try:
+        import resource
+    except ImportError:
+        return MOST_CONNECTIONS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return max(most - SPARE_FILES, 1)
+    return MOST_CONNECTIONS
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    return host in LOOPBACK or host.startswith("127.")
+
+
+Wait = Callable[[], None]
+
+
+def until_signalled(first: Wait | None = None) -> int:
+    """Wait for SIGTERM or SIGINT; its number. A second one ends the process at once."""
+    import signal
+
+    came = threading.Event()
+    number = 0
+
+    def on_signal(signum: int, frame: Any) -> None:
+        nonlocal number
+        if came.is_set():
+            raise KeyboardInterrupt
+        number = signum
+        came.set()
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, on_signal)
+    if first is not None:
+        first()
+    while not came.wait(1.0):
+        pass
+    return number
