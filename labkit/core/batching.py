@@ -1,6 +1,6 @@
 """When a batch leaves: the ferry rule, and the two rules it beats."""
 
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from labkit.core.settings import Settings
 from labkit.core.units import NEVER
@@ -70,8 +70,11 @@ OURS = (FerryRule, LeaveAtOnce, WaitUntilFull)
 
 def rule_from(settings: Settings) -> Rule:
     """The rule that the settings name."""
-    if settings.rule == "at_once":
-        return LeaveAtOnce(settings.max_batch)
-    if settings.rule == "full":
-        return WaitUntilFull(settings.max_batch)
-    return FerryRule(settings.max_batch, settings.max_wait)
+    match settings.rule:
+        case "ferry":
+            return FerryRule(settings.max_batch, settings.max_wait)
+        case "at_once":
+            return LeaveAtOnce(settings.max_batch)
+        case "full":
+            return WaitUntilFull(settings.max_batch)
+    assert_never(settings.rule)

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from labkit.core.settings import ConfigError, Settings
 from labkit.core.units import NEVER
@@ -58,7 +58,7 @@ class LeastLoaded:
 
 
 def _load_and_since(slot: Slot) -> tuple[int, int]:
-    return len(slot.backlog) + (slot.running is not None), slot.since
+    return slot.load, slot.since
 
 
 class TwoChoices:
@@ -74,7 +74,7 @@ class TwoChoices:
             return room[0]
         second = int(self.rng.random() * (len(room) - 1))
         pair = (room[first], room[second + (second >= first)])
-        return min(pair, key=lambda slot: (slot.load, slot.since))
+        return min(pair, key=_load_and_since)
 
 
 class RoundRobin:
@@ -111,7 +111,11 @@ def chooser_from(settings: Settings, rng: Rng | None) -> Chooser:
         raise ConfigError(
             f"dispatch {settings.dispatch!r} draws at random: pass rng=random.Random(seed)"
         )
-    return TwoChoices(rng) if settings.dispatch == "two_choices" else RandomChoice(rng)
+    if settings.dispatch == "two_choices":
+        return TwoChoices(rng)
+    if settings.dispatch == "random":
+        return RandomChoice(rng)
+    assert_never(settings.dispatch)
 
 
 class Pool:
