@@ -1,8 +1,8 @@
 """The hunts: a gateway with one planted fault, its receipts, and a list of suspects."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.core.trace import Trace
@@ -21,9 +21,15 @@ SUSPECTS = {
     "window_at_look": "The window opens when the loop comes round to look.",
     "one_forgotten": "After a loss somebody is not put back.",
 }
-"""The accused of every hunt, in the order of their letters."""
+"""The accused of every hunt on the dock, in the order of their letters."""
 
-LETTERS = dict(zip("abcdef", SUSPECTS, strict=True))
+
+def lettered(suspects: Mapping[str, str]) -> dict[str, str]:
+    """A letter for each suspect."""
+    return dict(zip("abcdefgh", suspects, strict=False))
+
+
+LETTERS = lettered(SUSPECTS)
 
 WORDS = {
     "unit_slip": r"\bunits?\b|unit_slip|micro.{0,60}milli|milli.{0,60}(micro|nano)|thousand",
@@ -43,16 +49,36 @@ WORDS = {
 """How people say each of them; a sentence may name one."""
 
 
+Evidence = tuple[Trace, list[dict[str, Any]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """One hunt: the planted bug, and the boats whose receipts give it away."""
+    """One hunt: the planted bug, and the boats whose receipts give it away.
+
+    `suspects` and `words`: who may be accused, and how people say each; `head` and `rows`: how the
+    receipts are shown; `where`: the sentence above them, `made` makes them where it is not a
+    morning of the zoo.
+    """
 
     bug_id: str
     telling: Callable[[dict[str, Any], float], bool]
     nudge: str
+    suspects: Mapping[str, str] = field(default_factory=lambda: SUSPECTS)
+    words: Mapping[str, str] = field(default_factory=lambda: WORDS)
+    head: tuple[str, ...] = HEAD
+    rows: Callable[[list[dict[str, Any]]], list[tuple[str, ...]]] | None = None
+    where: str = "Two GPUs"
+    made: Callable[[str], Evidence] | None = None
 
-    def evidence(self) -> tuple[Trace, list[dict[str, Any]]]:
+    def shown(self, receipts: list[dict[str, Any]]) -> Sequence[tuple[str, ...]]:
+        """The receipts as people read them."""
+        return (self.rows or receipt_rows)(receipts)
+
+    def evidence(self) -> Evidence:
         """The trace of a morning, and its receipts."""
+        if self.made is not None:
+            return self.made(self.bug_id)
         from labkit.teach.zoo import hunt
 
         return hunt(self.bug_id)
@@ -78,23 +104,27 @@ def exhibit(hunt: Hunt) -> tuple[Page, Trace]:
     trace, receipts = hunt.evidence()
     chosen = trace.settings
     window = f"{chosen.max_wait / 1000:g} ms"
-    intro = f"Two GPUs, {chosen.max_batch} seats, a window of {window}. Its receipts:"
-    rows, suspects = receipt_rows(receipts), [(k, SUSPECTS[v]) for k, v in LETTERS.items()]
+    intro = f"{hunt.where}, {chosen.max_batch} seats, a window of {window}. Its receipts:"
+    rows = hunt.shown(receipts)
+    suspects = [(k, hunt.suspects[v]) for k, v in lettered(hunt.suspects).items()]
     said = "Accuse one: by its letter, or in your own words."
-    lines = [intro, *text_table(HEAD, rows), "", *text_table(("", "suspect"), suspects), "", said]
-    body = f"<p>{inline(intro)}</p>{html_table(HEAD, rows)}"
+    accusable = text_table(("", "suspect"), suspects)
+    lines = [intro, *text_table(hunt.head, rows), "", *accusable, "", said]
+    body = f"<p>{inline(intro)}</p>{html_table(hunt.head, rows)}"
     body += f"{html_table(('', 'suspect'), suspects)}<p>{inline(said)}</p>"
     return Page("\n".join(lines), box(body, "dotted")), trace
 
 
-def accused(answer: str) -> list[str]:
+def accused(
+    answer: str, suspects: Mapping[str, str] = SUSPECTS, said_as: Mapping[str, str] = WORDS
+) -> list[str]:
     """The suspects that an answer names: by letter, by id, or by the words people use."""
-    words = " ".join(answer.lower().replace("_", " ").split())
-    if words.strip("().\"' ") in LETTERS:
-        return [LETTERS[words.strip("().\"' ")]]
-    exact = [name for name in SUSPECTS if words == name.replace("_", " ")]
+    words, letters = " ".join(answer.lower().replace("_", " ").split()), lettered(suspects)
+    if words.strip("().\"' ") in letters:
+        return [letters[words.strip("().\"' ")]]
+    exact = [name for name in suspects if words == name.replace("_", " ")]
     return exact or [
-        name for name, said in WORDS.items() if re.search(said.replace("_", " "), words)
+        name for name, said in said_as.items() if re.search(said.replace("_", " "), words)
     ]
 
 
@@ -106,7 +136,7 @@ def judge_of(hunt: Hunt) -> Callable[[Any], None]:
             raise NotAttempted
         if not isinstance(answer, str):
             raise Refuted(f"got {shown(answer)}, but an accusation is a letter or a sentence")
-        named = accused(answer[:2_000])
+        named = accused(answer[:2_000], hunt.suspects, hunt.words)
         if named == [hunt.bug_id]:
             return
         said = shown(answer, 48)
@@ -114,13 +144,13 @@ def judge_of(hunt: Hunt) -> Callable[[Any], None]:
             raise Refuted(f"{said} names {len(named)} suspects; accuse one")
         trace, receipts = hunt.evidence()
         window = trace.settings.max_wait / 1000
-        rows = receipt_rows(receipts)
+        rows = hunt.shown(receipts)
         first = next(i for i, row in enumerate(receipts) if hunt.telling(row, window))
         begin = max(min(first - 1, len(rows) - 5), 0)
         why = f"{said} does not explain boat {receipts[first]['batch']}: {hunt.nudge}"
         if not named:
             why = f"{said} names none of the suspects; look at boat {receipts[first]['batch']}"
-        raise Refuted(Case.tabled(why, HEAD, rows[begin : begin + 5]))
+        raise Refuted(Case.tabled(why, hunt.head, rows[begin : begin + 5]))
 
     return judge
 
