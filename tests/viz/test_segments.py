@@ -5,8 +5,9 @@ import json
 import pytest
 
 from labkit.core.messages import Request
-from labkit.core.settings import Settings
+from labkit.core.settings import RULES, Settings
 from labkit.core.units import MS
+from labkit.viz import words
 from labkit.viz.hand import HandShell, run_by_hand
 from labkit.viz.moment import caption, moment, telling_instant
 from labkit.viz.segments import OPEN, dock_segments
@@ -18,6 +19,10 @@ def rows(arrivals_ms, settings=SIX, gpus=1):
     trace = run_by_hand([ms * MS for ms in arrivals_ms], settings, gpus)
     segments = dock_segments(trace)
     return segments, segments["docks"][0]
+
+
+def test_every_rule_has_its_words():
+    assert set(words.RULES) == set(RULES)
 
 
 def stays(dock, *keys):
