@@ -52,6 +52,13 @@ def imports_of(path: Path) -> set[str]:
     return names
 
 
+def sleeps(path: Path) -> bool:
+    """Whether a file names `sleep` in its code, whosever it is."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    named = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return "sleep" in named | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+
 def test_the_import_contracts_hold():
     lint = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
     done = subprocess.run(
@@ -66,6 +73,16 @@ def test_the_core_imports_the_standard_library_and_itself_alone():
         path.name: imports_of(path) - allowed for path in sorted((PACKAGE / "core").rglob("*.py"))
     }
     assert {name: found for name, found in strangers.items() if found} == {}
+
+
+SHELLS = ("shell", "keyed", "engine", "openloop", "fleet", "replies")
+
+
+def test_no_rule_and_no_shell_sleeps():
+    decide = [path for name in ("core", "sim") for path in (PACKAGE / name).rglob("*.py")]
+    tell = [PACKAGE / "live" / f"{name}.py" for name in SHELLS]
+    assert {path.name for path in [*decide, *tell] if sleeps(path)} == set()
+    assert sleeps(PACKAGE / "gpu" / "pace.py")
 
 
 @pytest.mark.parametrize("packages", ["labkit", "labkit.core"])
