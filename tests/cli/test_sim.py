@@ -6,10 +6,12 @@ import math
 import pytest
 from click.testing import CliRunner, Result
 
+from labkit.cli import sim as page
 from labkit.cli.bench import contest
 from labkit.cli.main import main
 from labkit.core.trace import read_jsonl, replay
 from labkit.sim.driver import gateway_for
+from labkit.workload import PROCESSES
 
 KEYS = [
     "requests",
@@ -115,6 +117,17 @@ def test_a_trace_is_sent_at_the_scale_that_was_asked_for(tmp_path):
     assert report["trace_lines_skipped"] == 1
 
 
+def test_rows_of_a_trace_that_cannot_be_read_are_told_with_their_lines(labkit, tmp_path):
+    path = tmp_path / "azure.csv"
+    good = "2023-11-16 18:15:10.0000000,374,44"
+    path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", good, "x,y,z", good]))
+    said = labkit("sim", "--trace", path, "--json")
+    assert said.report["answered"] == 2
+    assert f"{path}: 1 lines skipped (line 3: " in said.err
+    path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", good]))
+    assert labkit("sim", "--trace", path).err == ""
+
+
 def test_a_saved_trace_replays_to_the_same_answers(tmp_path):
     path = tmp_path / "run.jsonl"
     report = _report(f"--rate 500 --gpus 2 --seconds 2 --save-trace {path} --kill-at 1")
@@ -122,6 +135,10 @@ def test_a_saved_trace_replays_to_the_same_answers(tmp_path):
     again = replay(trace, gateway_for(trace.settings, trace.seed))
     answered = [c for _, c in again.commands() if type(c).__name__ == "Answer"]
     assert sum(len(answer.rows) for answer in answered) == report["answered"]
+
+
+def test_the_page_offers_every_arrival_process_without_importing_one():
+    assert set(page.PROCESSES) == set(PROCESSES)
 
 
 def test_people_get_a_table():
@@ -146,6 +163,10 @@ def test_people_get_a_table():
         ("--straggler slow", "'slow' is no straggler; give GPU:FACTOR"),
         ("--service jitter --sigma 4", "sigma 4: must be from 0 to 0.3"),
         ("--hang-at 5", "without --overdue-ms: nobody would ever notice"),
+        ("--kill-at 100", "--kill-at 100 is after the end, 10 s"),
+        ("--hang-at 11 --overdue-ms 250", "--hang-at 11 is after the end, 10 s"),
+        ("--sigma 0.2", "--sigma with --service fixed changes nothing; add --service jitter"),
+        ("--per-row-ms 2", "--per-row-ms with --service fixed changes nothing"),
         ("--warm-up 10", "--warm-up 10 leaves nothing of 10 s"),
         ("--replications 3 --confidence 1", "only an endless interval is certain"),
         ("--paid-share 2", "paid_share 2: must be from 0 to 1"),
