@@ -71,7 +71,7 @@ class _Worker:
         """Compute, wait for the contract's time, answer; False when the process must end."""
         received = time.monotonic()
         try:
-            result = self._compute(prompts)
+            result = self._compute(batch_id, prompts)
         except self.fatal as error:
             self.conn.send(("poisoned", f"{type(error).__name__}: {error}"))
             return False
@@ -80,18 +80,29 @@ class _Worker:
         self.conn.send(("done", batch_id, result, raw_us))
         return True
 
-    def _compute(self, prompts: list[str]) -> Result:
+    def _compute(self, batch_id: int, prompts: list[str]) -> Result:
         if self.poisoned:
             poison: Any = getattr(self.runner, "poison", None)
             if poison is not None:
                 poison()
             raise Poisoned("injected: a device-side assertion failed")
         try:
-            return self.runner(prompts)
+            return self._step(batch_id, prompts)
         except self.fatal:
             raise
         except Exception as error:
             return BatchError(f"{type(error).__name__}: {error}")
+
+    def _step(self, batch_id: int, prompts: list[str]) -> Result:
+        """All at once or, where the kind can, step by step, each piece told as it is there."""
+        steps: Any = getattr(self.runner, "steps", None)
+        if steps is None:
+            return self.runner(prompts)
+        said = [""] * len(prompts)
+        for pieces in steps(prompts):
+            said = [text + (piece or "") for text, piece in zip(said, pieces, strict=True)]
+            self.conn.send(("pieces", batch_id, pieces))
+        return said
 
 
 def sleep_until(instant: float) -> None:

@@ -29,6 +29,9 @@ class Listener(Protocol):
     def lost(self, gpu: int, why: str) -> None:
         """The GPU died by itself; it is on its way back."""
 
+    def pieces(self, batch_id: int, pieces: Sequence[str | None]) -> None:
+        """The next piece of each row of a batch that goes on; only some kinds of worker tell."""
+
     def done(self, batch_id: int, result: Result, raw_us: int) -> None:
         """A batch came back, perhaps of an incarnation that was fenced; `raw_us` of computing."""
 

@@ -122,6 +122,9 @@ class Shell:
             self._vacate(gpu, now)
         self._settle(self.scheduler.finish(batch_id, result, now), now)
 
+    def pieces(self, batch_id: int, pieces: Sequence[str | None]) -> None:
+        """See `Listener`; here nobody streams."""
+
     def broken(self, gpu: int, why: str) -> None:
         """See `Listener`; the scheduler was told when the GPU was lost."""
         self._say("broken", gpu, self.time(), why)

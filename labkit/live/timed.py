@@ -57,6 +57,7 @@ class _Noting:
 
     def __init__(self, listener: Listener, note: Callable[[int, int], None]) -> None:
         self.joined, self.lost, self.broken = listener.joined, listener.lost, listener.broken
+        self.pieces = listener.pieces
         self._listener, self._note = listener, note
 
     def done(self, batch_id: int, result: Result, raw_us: int) -> None:

@@ -31,9 +31,10 @@ FIRST_PAUSE_S = 0.2
 class Worker:
     """One incarnation of one GPU. `tell(event, worker, *arguments)` is called on its own thread.
 
-    Events in order: `up(facts)` once it has answered a self-test batch; `done(batch_id, result,
-    raw_us)`; `down(why)` the moment its pipe ends; `buried(exit_code)` when the process, and so
-    its memory, is really gone. `doomed`: it was ended on purpose.
+    Events in order: `up(facts)` once it has answered a self-test batch; for each batch perhaps
+    `pieces(batch_id, pieces)`, then `done(batch_id, result, raw_us)`; `down(why)` the moment its
+    pipe ends; `buried(exit_code)` when the process, and so its memory, is really gone. `doomed`: it
+    was ended on purpose.
     """
 
     def __init__(self, setup: Setup, launcher: Launcher, tell: Callable[..., None]) -> None:
@@ -122,9 +123,9 @@ class Worker:
         self._tell("up", self, facts)
         while True:
             verb, *arguments = self._receive(process)
-            if verb != "done":
+            if verb not in ("done", "pieces"):
                 return str(arguments[0])
-            self._tell("done", self, *arguments)
+            self._tell(verb, self, *arguments)
 
     def _self_test(self, process: Process) -> dict[str, Any] | str:
         """The worker's facts once it has answered one real batch rightly, else what is wrong."""
@@ -133,7 +134,9 @@ class Worker:
         if verb != "up":
             return str(facts)
         self.send("run", 0, [SELF_TEST])
-        verb, *arguments = self._receive(process, deadline)
+        verb = "pieces"
+        while verb == "pieces":
+            verb, *arguments = self._receive(process, deadline)
         if verb != "done":
             return str(arguments[0])
         result = arguments[1]
@@ -267,6 +270,11 @@ class ProcessFleet:
         if worker is seat.worker and not seat.fenced:
             seat.state, seat.facts, seat.false_starts, seat.why = State.READY, facts, 0, ""
             self._listener.joined(worker.setup.gpu)
+
+    def _pieces(self, worker: Worker, batch_id: int, pieces: Sequence[str | None]) -> None:
+        seat = self._seats[worker.setup.gpu]
+        if worker is seat.worker and not seat.fenced:
+            self._listener.pieces(batch_id, pieces)
 
     def _done(self, worker: Worker, batch_id: int, result: Result, raw_us: int) -> None:
         # A batch id belongs to one incarnation, so the core itself drops what comes from a lost

@@ -93,6 +93,13 @@ class Place:
         lines = [line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#"]
         return {name: float(value) for name, value in lines}
 
+    def request(self, body: bytes, head: bytes = b"", key: str = "paid") -> bytes:
+        """The bytes of one completion, for `raw`; `head` are more header lines."""
+        return (
+            b"POST /v1/completions HTTP/1.1\r\nhost: here\r\nauthorization: Bearer %b\r\n"
+            b"content-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b"
+        ) % (self.keys[key].encode(), head, len(body), body)
+
     def raw(self, payload: bytes, seconds: float = 5.0) -> bytes:
         """Send bytes as they are; what comes back until the server hangs up or is silent."""
         with socket.create_connection((self.server.host, self.server.port), seconds) as line:

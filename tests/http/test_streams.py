@@ -1,0 +1,188 @@
+"""Streams: first words first, a finish for each answer, and an end that nobody can mistake."""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from labkit.core.units import MS
+from labkit.gpu.tag import carries
+
+from .conftest import QUICK, until
+
+STEPS = QUICK.with_(batch_time=300 * MS, overdue_after=1_000 * MS, budget=None)
+"""Six pieces, one every 50 ms, from real processes."""
+
+
+@contextmanager
+def streaming(place, path="/v1/completions", key="paid", **body) -> Iterator[Iterator[dict | str]]:
+    """The events of one stream as they come: JSON objects, and `[DONE]`."""
+    connection = http.client.HTTPConnection(place.server.host, place.server.port, timeout=20)
+    sent = {"authorization": f"Bearer {place.keys[key]}", "content-type": "application/json"}
+    asked = {"model": "ferry", "prompt": "a b c", "stream": True} | body
+    if "messages" in asked:
+        del asked["prompt"]
+    connection.request("POST", path, json.dumps(asked).encode(), sent)
+    response = connection.getresponse()
+    assert response.status == 200
+    assert response.getheader("content-type").startswith("text/event-stream")
+
+    def events() -> Iterator[dict | str]:
+        while line := response.readline():
+            assert line.startswith((b"data: ", b"\n")), "no event has an id or a name"
+            if line != b"\n":
+                data = line[6:].strip()
+                yield "[DONE]" if data == b"[DONE]" else json.loads(data)
+
+    try:
+        yield events()
+    finally:
+        connection.close()
+
+
+def test_a_completion_streams_its_words_then_its_finish_then_done(place):
+    with streaming(place) as events:
+        *pieces, finish, done = list(events)
+    assert done == "[DONE]"
+    texts = [event["choices"][0]["text"] for event in pieces]
+    assert texts[:3] == ["a", " b", " c"]
+    assert carries("".join(texts), "a b c")
+    assert finish["choices"][0]["finish_reason"] == "stop"
+    assert [event["choices"][0]["finish_reason"] for event in pieces] == [None] * len(pieces)
+
+
+def test_a_chat_begins_with_who_speaks(place):
+    said = [{"role": "user", "content": "a b"}]
+    with streaming(place, "/v1/chat/completions", messages=said) as events:
+        first, *pieces, finish, done = list(events)
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert first["object"] == "chat.completion.chunk"
+    assert carries("".join(e["choices"][0]["delta"]["content"] for e in pieces), "a b")
+    assert (finish["choices"][0]["delta"], done) == ({}, "[DONE]")
+    assert len({event["id"] for event in (first, *pieces, finish)}) == 1
+
+
+def test_usage_comes_once_and_only_when_asked_for(place):
+    with streaming(place) as events:
+        assert [e for e in events if e != "[DONE]" and not e["choices"]] == []
+    with streaming(place, stream_options={"include_usage": True}) as events:
+        *_, usage, _ = list(events)
+    assert usage["choices"] == []
+    assert usage["usage"] == {"prompt_tokens": 5, "completion_tokens": 15, "total_tokens": 20}
+
+
+def test_a_list_streams_every_answer_to_its_own_finish(place):
+    with streaming(place, prompt=["a b", "c"]) as events:
+        *chunks, done = list(events)
+    assert done == "[DONE]"
+    for index, prompt in enumerate(["a b", "c"]):
+        own = [e["choices"][0] for e in chunks if e["choices"][0]["index"] == index]
+        assert carries("".join(choice["text"] for choice in own), prompt)
+        assert [c["finish_reason"] for c in own] == [None] * (len(own) - 1) + ["stop"]
+
+
+def test_a_stream_is_cut_at_max_tokens_and_says_so(place):
+    with streaming(place, max_tokens=3) as events:
+        *pieces, finish, done = list(events)
+    assert "".join(e["choices"][0]["text"] for e in pieces) == "a b"
+    assert (finish["choices"][0]["finish_reason"], done) == ("length", "[DONE]")
+
+
+def test_a_refused_stream_is_a_plain_error(place):
+    answer = place.complete("x", model="canoe", stream=True)
+    assert (answer.status, answer.headers["content-type"]) == (404, "application/json")
+
+
+def test_a_gpu_lost_before_the_first_word_goes_unnoticed(serve):
+    place = serve(QUICK.with_(batch_time=100 * MS), gpus=2)
+    engine = place.server.engine
+
+    def kill():
+        until(lambda: engine.shell.on_gpu)
+        engine.call(engine.fleet.kill, next(iter(engine.shell.on_gpu)))
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with streaming(place) as events:
+        *_, finish, done = list(events)
+    killer.join()
+    assert (finish["choices"][0]["finish_reason"], done) == ("stop", "[DONE]")
+    assert place.metrics()['labkit_batches_total{reason="returned"}'] == 1
+
+
+def test_a_keyed_stream_is_recorded_and_replayed_as_one(place):
+    body = {"model": "ferry", "prompt": "a b", "stream": True}
+    first, again = (
+        place.ask("/v1/completions", body, idempotency_key="stream-1") for _ in range(2)
+    )
+    assert first.body == again.body
+    assert first.body.endswith(b"data: [DONE]\n\n")
+    assert again.headers["idempotent-replayed"] == "true"
+    assert again.headers["content-type"].startswith("text/event-stream")
+    whole = place.ask("/v1/completions", body | {"stream": False}, idempotency_key="stream-1")
+    assert (whole.status, whole.error["code"]) == (422, "idempotency_key_reuse")
+
+
+@pytest.mark.live
+class TestPacedWorkers:
+    """Real processes that tell each step's pieces."""
+
+    @pytest.fixture
+    def paced(self, serve):
+        return serve(STEPS, gpus=2, workers="paced")
+
+    def test_pieces_come_as_they_are_made(self, paced):
+        with streaming(paced) as events:
+            came = [(time.monotonic(), event) for event in events]
+        texts = [event["choices"][0]["text"] for _, event in came[:-2]]
+        assert texts == ["a ", "b ", "c ", "a ", "b ", texts[-1]]
+        assert carries("".join(texts), "a b c")
+        # Five pauses of 50 ms lie between the first piece and the last.
+        assert came[5][0] - came[0][0] > 0.2
+
+    def test_a_gpu_lost_in_the_middle_is_an_error_event_and_a_cut(self, paced):
+        engine = paced.server.engine
+
+        def kill():
+            until(lambda: engine.shell.streams and engine.shell.on_gpu)
+            time.sleep(0.1)
+            engine.call(engine.fleet.kill, next(iter(engine.shell.on_gpu)))
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        body = b'{"model": "ferry", "prompt": "a b c", "stream": true}'
+        heard = paced.raw(paced.request(body))
+        killer.join()
+        # The last event says why, nothing says it is complete, and the chunks have no end.
+        events = [line for line in heard.split(b"\r\n") if line.startswith(b"data: ")]
+        assert json.loads(events[0][6:])["choices"][0]["text"] == "a "
+        assert json.loads(events[-1][6:])["error"]["code"] == "gpu_lost"
+        assert b"[DONE]" not in heard
+        assert not heard.endswith(b"0\r\n\r\n")
+        assert paced.metrics()["labkit_streams_broken_total"] == 1
+
+    def test_the_error_event_follows_the_news_within_fifty_milliseconds(self, paced):
+        engine = paced.server.engine
+        noticed = []
+        engine.shell.watchers.append(
+            lambda what, gpu, now, why: noticed.append((what, time.monotonic()))
+        )
+        with streaming(paced) as events:
+            next(events)
+            engine.call(engine.fleet.kill, next(iter(engine.shell.on_gpu)))
+            *_, last = [(time.monotonic(), event) for event in events]
+        assert last[1]["error"]["code"] == "gpu_lost"
+        (lost_at,) = [at for what, at in noticed if what == "lost"]
+        assert last[0] - lost_at < 0.5, "meant to be 0.05, on a machine that has time"
+
+    def test_a_reader_who_leaves_is_withdrawn(self, paced):
+        engine = paced.server.engine
+        with streaming(paced) as events:
+            next(events)
+        until(lambda: paced.server.front.counters.in_flight == 0)
+        assert paced.metrics()['labkit_calls_total{outcome="cancelled",tier="paid"}'] == 1
+        until(lambda: not engine.shell.on_gpu)
