@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from labkit.core.books import Books, percentile
 from labkit.core.messages import End, Output, Request
-from labkit.core.units import MS, NEVER, S, from_seconds, to_ms, to_seconds
+from labkit.core.units import MS, NEVER, S, to_ms
 from labkit.gpu.tag import carries
 from labkit.live.errors import LiveError
 from labkit.live.shell import Shell
@@ -21,6 +21,12 @@ HEAD_START = 20 * MS
 
 LEAST_NAP_S = 0.0002
 """Arrivals closer than this are told together; each keeps its own scheduled instant."""
+
+LOOK_AGAIN_S = 0.005
+"""When no GPU has a batch to be hit in the middle of."""
+
+LATEST_S = 1e9
+"""Thirty years: a later fault is a mistake, `inf` among them."""
 
 How = Literal["kill", "hang", "straggle", "poison"]
 
@@ -250,7 +256,7 @@ class OpenLoop:
         gpu = fault.gpu
         if gpu is None:
             if not shell.on_gpu:
-                self._later(0.005, self._break, fault)
+                self._later(LOOK_AGAIN_S, self._break, fault)
                 return
             gpu = max(shell.on_gpu, key=lambda busy: shell.departed_at[busy])
         depart = shell.on_gpu.get(gpu)
@@ -318,9 +324,11 @@ class OpenLoop:
 
 
 def faults_of(kills: Iterable[float], faults: Iterable[Fault]) -> list[Fault]:
-    """Kills at these seconds and other faults, checked, in order of time."""
+    """Kills at these seconds and other faults, in order of time; `ValueError` for no instant."""
     every = sorted([*(Fault(at) for at in kills), *faults], key=lambda fault: fault.at)
     for fault in every:
-        if not 0 <= fault.at <= to_seconds(from_seconds(1e9)):
-            raise ValueError(f"a fault at {fault.at:g} s: give seconds from the start, 0 or more")
+        if not 0 <= fault.at <= LATEST_S:
+            raise ValueError(
+                f"a fault at {fault.at:g} s: give seconds from the start, 0 to {LATEST_S:g}"
+            )
     return every

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from math import inf, nan
 
 import psutil
 import pytest
@@ -10,6 +11,7 @@ from labkit.core.messages import Request
 from labkit.core.units import S
 from labkit.gpu.tag import carries
 from labkit.live import Failed, FakeFleet, Fault, Live, live_settings
+from labkit.live.openloop import faults_of
 
 pytestmark = pytest.mark.live
 
@@ -143,3 +145,10 @@ def test_a_request_is_overdue_only_by_its_own_batch() -> None:
         live.hang(0, 0.5)
         assert carries(live.submit("patient").result(5), "patient")
         assert live.snapshot()["gpus"][0]["restarts"] == 0
+
+
+@pytest.mark.parametrize("at", [-0.001, 1.1e9, inf, nan])
+def test_a_fault_at_no_instant_of_the_run_is_refused(at: float) -> None:
+    with pytest.raises(ValueError, match="give seconds from the start, 0 to 1e\\+09"):
+        faults_of([1.0, at], [])
+    assert [fault.at for fault in faults_of([2.0], [Fault(0.0)])] == [0.0, 2.0]
