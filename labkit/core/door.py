@@ -103,6 +103,8 @@ class Door:
         self._waiting.setdefault(key, []).append(ticket)
         self._key_of[ticket] = key
         if found.standing is Standing.NEW:
+            # What was never written and has had its time since is nobody's outcome any more.
+            self._unwritten.pop(key, None)
             return self._run(_Call(key, tuple(request.id for request in requests)), requests, now)
         if key in self._unwritten:
             self._writing[key] = self._unwritten.pop(key)

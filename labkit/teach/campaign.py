@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -14,11 +15,20 @@ from labkit.core.units import MS, NEVER, S
 from labkit.teach.laws import LawBroken
 from labkit.teach.world import Event, Parts, Schedule, lives
 
-CALLS = 76
+CALLS = 68
 """Clients' first calls in a run; with what follows from them it comes to about 300 events."""
 
 SPAN = 1_600
 """Milliseconds over which they come."""
+
+SMALL = 12
+"""Steps of a trace that a person reads in one go."""
+
+MOST_SMALL = 400
+"""Small schedules that are tried from scratch."""
+
+TROUBLE = ("straggle", "late", "hang", "kill", "short", "raise")
+MOST_MOVES = 6
 
 MOST_SHRUNK = 20
 """Failing runs that are made small; whoever has more has read enough."""
@@ -70,6 +80,7 @@ def draw(seed: int, run: int) -> Schedule:
     calls = [_call(dice, number, settings) for number in range(CALLS)]
     others = [event for call in calls for event in _about(dice, call)]
     faults = [_fault(dice, gpus) for _ in range(6 + dice.below(16))]
+    faults += [Event(dice.below(SPAN) * MS, "disk_full") for _ in range(dice.below(3))]
     crashes = [Event(dice.below(SPAN) * MS, "crash") for _ in range(dice.below(3))]
     events = sorted([*calls, *others, *faults, *crashes], key=lambda event: event.at)
     return Schedule(settings, gpus, tuple(events))
@@ -94,11 +105,13 @@ def _settings(dice: _Draw) -> Settings:
 def _call(dice: _Draw, number: int, settings: Settings) -> Event:
     # Bursts and quiet stretches: half of the calls keep company with another.
     at = dice.below(SPAN) if dice.chance(0.5) else 40 * dice.below(SPAN // 40)
+    key = dice.chance(0.7)
     return Event(
         at * MS,
         "call",
         number,
-        key=dice.chance(0.7),
+        key=key,
+        size=dice.one((1, 1, 1, 1, 1, 2, 3)) if key else 1,
         tier=dice.below(2),
         tenant=dice.one(("A", "A", "B")),
         model=dice.one(settings.models),
@@ -122,6 +135,20 @@ def _about(dice: _Draw, call: Event) -> Iterator[Event]:
 def _fault(dice: _Draw, gpus: int) -> Event:
     kinds = ("kill", "kill", "kill", "hang", "late", "straggle", "raise", "short", "row", "drain")
     return Event(dice.below(SPAN) * MS, dice.one(kinds), dice.below(gpus))  # type: ignore[arg-type]
+
+
+def _small(settings: Settings, number: int) -> Schedule:
+    """A few calls and troubles close together: what a person would try first."""
+    dice = _Draw(Random(number))
+    gpus = max(1 + dice.below(2), len(settings.models))
+    calls = [_call(dice, n, settings) for n in range(2 + dice.below(3))]
+    calls = [replace(call, at=dice.below(3) * 10 * MS, nature="ok") for call in calls]
+    others = [replace(e, at=dice.below(20) * 10 * MS) for call in calls for e in _about(dice, call)]
+    faults = [
+        replace(_fault(dice, gpus), at=dice.below(3) * 10 * MS) for _ in range(1 + number % 2)
+    ]
+    events = sorted([*faults, *calls, *others], key=lambda event: event.at)
+    return Schedule(settings, gpus, tuple(events), faithful=False)
 
 
 # -- running --------------------------------------------------------------------------------------
@@ -194,10 +221,12 @@ def _told(caught: Catch) -> dict[str, Any]:
 
 
 def shrink(caught: Catch, parts: Parts | None = None, tries: int = 2_000) -> Catch:
-    """A smaller schedule that breaks the same law: fewer events, then plainer ones.
+    """A smaller schedule that breaks a law: fewer events, then plainer ones.
 
-    Greedy delta debugging: leave out halves, quarters, ... single events and pairs for as long as
-    that helps. At most `tries` runs, each of which ends where the law breaks.
+    Greedy delta debugging: leave out halves, quarters, ... single events for as long as that
+    helps. The law stays the same one, unless that leaves more than `SMALL` steps: a fault shows in
+    several ways, and the simplest is the one to read. Where even that is long, small schedules are
+    looked through from scratch. At most `tries` runs each time, which end where the law breaks.
     """
     return _Shrinker(caught, parts, tries).run()
 
@@ -207,16 +236,40 @@ class _Shrinker:
         self.best = caught
         self.parts = parts
         self.left = tries
+        self.any_law = False
 
     def run(self) -> Catch:
         now = self.best.broken.now
         self._try(events=tuple(e for e in self.best.schedule.events if e.at <= now))
+        self._until_it_helps_no_more()
+        if self.best.steps > SMALL:
+            self.any_law = True
+            self._until_it_helps_no_more()
+        if self.best.steps > SMALL:
+            self._begin_small()
+        return self.best
+
+    def _begin_small(self) -> None:
+        """Where leaving out no longer helps, look among small schedules of the same settings."""
+        large, spare = self.best, self.left
+        for number in range(MOST_SMALL):
+            caught = catch(_small(large.schedule.settings, number), self.parts)
+            if caught is not None:
+                self.best, self.left = caught, spare
+                self._until_it_helps_no_more()
+                if self.best.steps <= SMALL:
+                    return
+        self.best = min(large, self.best, key=lambda one: one.steps)
+
+    def _until_it_helps_no_more(self) -> None:
         size: tuple[int, ...] = ()
         while self.left > 0 and size != self._size():
             size = self._size()
             self._fewer_events()
             self._plainer()
-        return self.best
+            if self.best.steps > SMALL:
+                self._move_alone()
+                self._fewer_pairs()
 
     def _size(self) -> tuple[int, int, int]:
         events = self.best.schedule.events
@@ -231,7 +284,9 @@ class _Shrinker:
             return False
         self.left -= 1
         caught = catch(schedule, self.parts)
-        if caught is None or caught.broken.law != self.best.broken.law:
+        if caught is None:
+            return False
+        if caught.broken.law != self.best.broken.law and not self.any_law:
             return False
         if caught.steps > self.best.steps and len(schedule.events) >= len(
             self.best.schedule.events
@@ -282,7 +337,7 @@ class _Shrinker:
     def _plainer_event(self, number: int) -> None:
         event = self.best.schedule.events[number]
         plain = Event(event.at, event.what, event.number)
-        for name in ("patience", "nature", "tier", "tenant", "model", "key"):
+        for name in ("size", "patience", "nature", "tier", "tenant", "model", "key"):
             self._replace(number, **{name: getattr(plain, name)})
         if event.what == "kill":
             self._replace(number, what="hang")
@@ -298,17 +353,36 @@ class _Shrinker:
 
     def _replace(self, number: int, **changes: Any) -> bool:
         events = list(self.best.schedule.events)
+        if number >= len(events):
+            return False
         events[number] = replace(events[number], **changes)
         return self._try(events=tuple(sorted(events, key=lambda event: event.at)))
 
     def _earlier(self) -> None:
         """Close the gaps, so that fewer timers ring in between."""
-        for number, event in enumerate(self.best.schedule.events):
-            before = self.best.schedule.events[number - 1].at if number else 0
-            gap = event.at - before
+        for number in range(len(self.best.schedule.events)):
+            events = self.best.schedule.events
+            gap = events[number].at - (events[number - 1].at if number else 0)
             for less in (gap, gap // 2):
-                if less and self._shift(number, less):
+                if less > 0 and self._shift(number, less):
                     break
+
+    def _move_alone(self) -> None:
+        """One event at another's instant, or as another kind of trouble."""
+        for number, event in enumerate(self.best.schedule.events):
+            instants = {0, *(other.at for other in self.best.schedule.events[:number])}
+            for at in sorted(instants)[:MOST_MOVES]:
+                self._replace(number, at=at)
+            if event.what in TROUBLE:
+                for what in TROUBLE:
+                    self._replace(number, what=what)
+
+    def _fewer_pairs(self) -> None:
+        for first, second in combinations(range(len(self.best.schedule.events) - 1, -1, -1), 2):
+            events = self.best.schedule.events
+            if first < len(events):
+                kept = [e for n, e in enumerate(events) if n not in (first, second)]
+                self._try(events=tuple(kept))
 
     def _shift(self, number: int, less: int) -> bool:
         events = self.best.schedule.events

@@ -1,6 +1,7 @@
 """The laws of idempotency keys, checked at every step beside the laws of the gateway."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.core.door import Commit, DoorCommand, Send
@@ -24,6 +25,24 @@ KEPT = {Outcome.ANSWERED, Outcome.FAILED}
 RECORDED = {200: Outcome.ANSWERED, 422: Outcome.FAILED}
 
 
+@dataclass(slots=True)
+class _Run:
+    """One computation of a key: whose call it is, and which of its units are not over yet."""
+
+    ticket: int
+    prompt: str
+    size: int
+    left: set[int]
+    arrived: set[int] = field(default_factory=set)
+    ends: list[Outcome] = field(default_factory=list)
+
+    def outcome(self) -> Outcome:
+        """A failure of its own before a refusal, a refusal before what followed from it."""
+        ranked = [Outcome.FAILED, Outcome.REJECTED, *self.ends]
+        bad = [end for end in ranked if end in self.ends and end is not Outcome.ANSWERED]
+        return bad[0] if bad else Outcome.ANSWERED
+
+
 class KeyLaws:
     """Keeps its own books of who asked for what, and knows none of the door's code.
 
@@ -44,12 +63,16 @@ class KeyLaws:
     def _begin(self) -> None:
         """What dies with the dispatcher."""
         self.open: dict[int, tuple[Key | None, str]] = {}
-        self.running: dict[Key, tuple[int, str]] = {}
+        self.running: dict[Key, _Run] = {}
+        self._units: dict[int, tuple[int, ...]] = {}
+        self._ticket_of: dict[int, int] = {}
+        self._key_of_unit: dict[int, Key] = {}
+        self._unwritten: set[Key] = set()
         self._waiting: dict[Key, set[int]] = {}
         self._refused: set[int] = set()
         self._may_leave: set[int] = set()
         self._gone_on: set[Key] = set()
-        self._ended: dict[Key, tuple[Outcome, str]] = {}
+        self._ended: dict[Key, tuple[Outcome, _Run]] = {}
 
     def crashed(self) -> list[tuple[int, Key | None]]:
         """The dispatcher is dead: what was not durable never happened; whose calls were cut off."""
@@ -60,15 +83,19 @@ class KeyLaws:
 
     # -- what callers do --------------------------------------------------------------------------
 
-    def asked(self, ticket: int, key: Key | None, prompt: str, now: int) -> None:
-        """A call is about to be made."""
+    def asked(self, units: tuple[int, ...], key: Key | None, prompt: str, now: int) -> None:
+        """A call is about to be made: so many units of one prompt, the first is its ticket."""
         self.now = now
+        ticket = units[0]
+        self._units[ticket] = units
+        self._ticket_of.update(dict.fromkeys(units, ticket))
         self.open[ticket] = (key, prompt)
         if key is None:
             return
         other = self._record(key)
-        print = other.fingerprint if other else self.running.get(key, (0, prompt))[1].encode()
-        if print != prompt.encode():
+        run = self.running.get(key)
+        first = other.fingerprint if other else (run.prompt if run else prompt).encode()
+        if first != prompt.encode():
             self._refused.add(ticket)
         else:
             self._waiting.setdefault(key, set()).add(ticket)
@@ -100,24 +127,38 @@ class KeyLaws:
                 self._over(command.request_id, command.outcome)
 
     def _arrived(self, unit: int) -> None:
-        key, prompt = self.open.get(unit, (None, ""))
+        ticket = self._ticket_of[unit]
+        key, prompt = self.open.get(ticket, (None, ""))
         if key is None:
             return
         name = f"{key.tenant}/{key.text}"
-        self._require(key not in self.running, ONE_COMPUTATION, f"{name} runs twice")
-        self._require(self._record(key) is None, NOT_AGAIN, f"{name} is recorded")
-        self.running[key] = (unit, prompt)
+        run = self.running.get(key)
+        if run is None:
+            units = self._units[ticket]
+            run = self.running[key] = _Run(ticket, prompt, len(units), set(units))
+            self._require(self._record(key) is None, NOT_AGAIN, f"{name} is recorded")
+        self._require(run.ticket == ticket, ONE_COMPUTATION, f"{name} runs twice")
+        run.arrived.add(unit)
+        self._key_of_unit[unit] = key
 
     def _over(self, unit: int, outcome: Outcome) -> None:
-        key = next((key for key, (held, _) in self.running.items() if held == unit), None)
-        if key is None:
+        key = self._key_of_unit.pop(unit, None)
+        run = None if key is None else self.running.get(key)
+        if key is None or run is None:
             return
-        prompt = self.running.pop(key)[1]
+        run.left.discard(unit)
+        run.ends.append(outcome)
+        refused = Outcome.REJECTED in run.ends
+        if refused:
+            run.left &= run.arrived
         waits = self._waiting.get(key)
         what = f"{unit} was cancelled, {waits} wait for it"
-        self._require(outcome is not Outcome.CANCELLED or not waits, LAST_WAITER, what)
-        self._gone_on.discard(key)
-        self._ended[key] = (outcome, prompt)
+        fair = outcome is not Outcome.CANCELLED or not waits or refused
+        self._require(fair, LAST_WAITER, what)
+        if not run.left:
+            del self.running[key]
+            self._gone_on.discard(key)
+            self._ended[key] = (run.outcome(), run)
 
     # -- what the door says -----------------------------------------------------------------------
 
@@ -140,13 +181,18 @@ class KeyLaws:
     def _committed(self, commit: Commit) -> None:
         key, entry = commit.key, commit.entry
         name = f"{key.tenant}/{key.text}"
+        if key in self._unwritten and self._record(key) == entry:
+            self._unwritten.discard(key)
+            return
         self._require(self._record(key) is None, ONE_RECORD, f"{name} has one already")
-        outcome, prompt = self._ended.pop(key, (None, ""))
+        outcome, run = self._ended.pop(key, (None, None))
         want = RECORDED.get(entry.status or 0)
         what = f"{name}: {entry.status} for work that was {outcome}"
         self._require(outcome is want and want is not None, WORK_ONLY, what)
-        right = want is Outcome.FAILED or entry.body.endswith(self.answer(prompt).encode())
-        self._require(right, WORK_ONLY, f"{name}: {entry.body!r} for {prompt!r}")
+        assert run is not None
+        right = "|".join([self.answer(run.prompt)] * run.size).encode()
+        fits = want is Outcome.FAILED or entry.body.partition(b":")[2] == right
+        self._require(fits, WORK_ONLY, f"{name}: {entry.body!r} for {run.prompt!r}")
         self.records[key] = entry
         self.durable.discard(key)
 
@@ -176,7 +222,8 @@ class KeyLaws:
         what = f"{ticket} ended {end.outcome}: {end.detail}"
         reuse = end.detail == "idempotency_key_reuse"
         self._require(refused == reuse, OTHER_REFUSED, what)
-        if not reuse:
+        unwritten = end.detail == "ledger_failed" and key in self._unwritten
+        if not reuse and not unwritten:
             self._require(left, HEARS, f"{what}, and did not leave")
 
     def _close(self, ticket: int) -> Key | None:
@@ -194,6 +241,11 @@ class KeyLaws:
         if key in self.records:
             self.durable.add(key)
 
+    def unstored(self, key: Key) -> None:
+        """The journal could not write it: those who wait may be told so."""
+        if key in self.records:
+            self._unwritten.add(key)
+
     # -- at the end of a step, and of all ---------------------------------------------------------
 
     def settled(self, in_flight: int, now: int) -> None:
@@ -209,9 +261,9 @@ class KeyLaws:
         self._require(not late, OTHER_REFUSED, f"{late} were not refused")
         what = f"{in_flight} in flight, {len(self.running)} computed"
         self._require(in_flight == len(self.running), NOT_STUCK, what)
-        for key, (unit, _) in self.running.items():
+        for key, run in self.running.items():
             wanted = bool(self._waiting.get(key)) or key in self._gone_on
-            self._require(wanted, LAST_WAITER, f"{unit} is computed and nobody waits")
+            self._require(wanted, LAST_WAITER, f"{run.ticket} is computed and nobody waits")
 
     def over(self, now: int) -> None:
         """Nothing is left to happen."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from labkit.core.contract import Scheduler
-from labkit.core.door import Commit, Door, DoorCommand, Send
+from labkit.core.door import Commit, Door, DoorCommand, Send, _Call
 from labkit.core.idempotency import Entry, Found, Key, KeyLedger, Standing
 from labkit.core.messages import End, Outcome, Request
 from labkit.teach import key_laws as laws
@@ -141,6 +141,23 @@ class HeardBeforeStored(Door):
         return out
 
 
+class HeardUnwritten(Door):
+    """The disk refused the write, and the answer goes out all the same."""
+
+    def unstored(self, key: Key) -> Sequence[DoorCommand]:
+        return self.stored(key)
+
+
+class FirstRowSpeaks(Door):
+    """Of a list the first row that comes back answers for all of it."""
+
+    def _conclude_if_over(self, call: _Call, now: int, out: list[DoorCommand]) -> None:
+        if call.outputs and not call.ends:
+            self._conclude(call, tuple(call.outputs.values()), now, out)
+        else:
+            super()._conclude_if_over(call, now, out)
+
+
 class MadeAgain(Door):
     """A replay is rendered anew, with its own id, in place of the bytes that were kept."""
 
@@ -240,7 +257,7 @@ _keep(
 _keep(
     "no_tenant",
     NoTenant,
-    laws.WORK_ONLY,
+    laws.OTHER_REFUSED,
     "a common shortcut: one name space for all customers",
     "Two customers both chose the key `1`. One is told that its request differs from one it never "
     "sent; had they asked the same, one would read the other's answer.",
@@ -286,6 +303,26 @@ _keep(
     "retry is computed again, and the two answers differ.",
     "Which instant comes first, the answer or the write?",
     "Take the commit's instant and the send's.",
+)
+_keep(
+    "heard_unwritten",
+    HeardUnwritten,
+    laws.BEFORE_HEARD,
+    "a common shortcut: the error of the write is logged",
+    "The disk is full. The log says so, the clients hear nothing of it, and after the next restart "
+    "none of their keys is known.",
+    "What did the journal say before the answer went out?",
+    "Look for a group that failed.",
+)
+_keep(
+    "first_row_speaks",
+    FirstRowSpeaks,
+    laws.WORK_ONLY,
+    "kserve issue 3071 and BentoML issues 3710 and 3859: requests of many items",
+    "A call with three prompts is split over two batches. The first to come back is taken for "
+    "the whole answer, and kept.",
+    "How many outputs has the body, and how many prompts had the call?",
+    "Count them in the record.",
 )
 _keep(
     "made_again",

@@ -33,7 +33,7 @@ from labkit.teach.rig import CANCEL, DRAIN, FINISH, JOIN, LOSE, Gate, stamp
 
 Call = Literal["call", "again", "other", "leave", "wait_over"]
 GpuFault = Literal["kill", "hang", "late", "straggle", "raise", "short", "row", "drain"]
-What = Call | GpuFault | Literal["crash"]
+What = Call | GpuFault | Literal["crash", "disk_full"]
 
 CLIENT = DRAIN + 3
 """Of equal instants clients come last, as arrivals do."""
@@ -52,7 +52,10 @@ LATE = {"ok": 100 * MS, "late": 270 * MS, "straggle": 180 * MS}
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happens to the service at an instant, to a client or a GPU (`number`)."""
+    """One thing that happens to the service at an instant, to a client or a GPU (`number`).
+
+    `size`: prompts in a call with a key, all alike. `disk_full`: the journal's next write fails.
+    """
 
     at: int
     what: What
@@ -63,6 +66,7 @@ class Event:
     model: str = "ferry"
     patience: int = NEVER
     nature: Literal["ok", "kills", "raises"] = "ok"
+    size: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +226,7 @@ class World:
         self._mark: dict[int, str] = {}
         self._group = Group(FerryRule(4, 3 * MS))
         self._written: list[Commit] = []
+        self._full = False
         gateway = self.parts.gateway(settings, Random(self._seed))
         recorder = Recorder(gateway, settings, self._seed)
         self.traces.append(recorder.trace)
@@ -269,7 +274,9 @@ class World:
                     if command.status not in (200, 422):
                         self._again_later(client, RETRY)
             elif isinstance(command, End):
-                self._client_of.pop(command.request_id, None)
+                ended = self._client_of.pop(command.request_id, None)
+                if ended is not None and command.detail == "ledger_failed":
+                    self._again_later(ended, RETRY)
         self.key_laws.settled(self.door.keys.in_flight(), now)
 
     # -- the journal ------------------------------------------------------------------------------
@@ -285,18 +292,26 @@ class World:
         if self._written or self._group.due_at > self.now:
             return
         self._written = self._group.take()
+        full, self._full = self._full, False
+        if full:
+            self._at(self.now + WRITE_TIME, FINISH, self._stored, False)
+            return
         for commit in self._written:
             self._file.pop(commit.key, None)
             self._file[commit.key] = commit.entry
             self.key_laws.stored(commit.key)
-        self._at(self.now + WRITE_TIME, FINISH, self._stored)
+        self._at(self.now + WRITE_TIME, FINISH, self._stored, True)
 
-    def _stored(self) -> None:
+    def _stored(self, kept: bool) -> None:
         written, self._written = self._written, []
         if self._group.depth:
             self._at(max(self._group.due_at, self.now), FINISH, self._write)
         for commit in written:
-            self._obey(self.door.stored(commit.key))
+            if kept:
+                self._obey(self.door.stored(commit.key))
+            else:
+                self.key_laws.unstored(commit.key)
+                self._obey(self.door.unstored(commit.key))
 
     # -- clients ----------------------------------------------------------------------------------
 
@@ -311,6 +326,8 @@ class World:
             known = self._clients.get(event.number)
             if known is not None:
                 self._of_client(event.what, known)
+        elif self._up and event.what == "disk_full":
+            self._full = True
         elif self._up:
             self._mark[event.number] = event.what
 
@@ -331,14 +348,19 @@ class World:
         if not self._up:
             self._again_later(client, RETRY)
             return
-        self._ids += 1
-        ticket = self._ids
+        ticket = self._ids + 1
+        size = event.size if client.key is not None else 1
+        units = tuple(range(ticket, ticket + size))
+        self._ids += size
         client.tickets.append(ticket)
         self._client_of[ticket] = client
         deadline = NEVER if event.patience == NEVER else now + event.patience
-        request = Request(ticket, prompt, now, event.tier, event.tenant, event.model, deadline)
-        self.key_laws.asked(ticket, client.key, prompt, now)
-        self._obey(self.door.submit([request], client.key, prompt.encode(), now))
+        requests = [
+            Request(unit, prompt, now, event.tier, event.tenant, event.model, deadline)
+            for unit in units
+        ]
+        self.key_laws.asked(units, client.key, prompt, now)
+        self._obey(self.door.submit(requests, client.key, prompt.encode(), now))
 
     def _again_later(self, client: _Client, after: int) -> None:
         """A client with a key asks again when it was cut off or put off; others give up."""
