@@ -98,6 +98,7 @@ class Gateway:
         if replicas is None:
             return (End(request.id, Outcome.REJECTED, "unknown_model"),)
         queue = replicas.queue
+        # What `admits` says of one, written out because every request passes here.
         if queue.depth + replicas.bound >= self.limit.limits[request.tier] or self.closing:
             return (
                 End(request.id, Outcome.REJECTED, "draining" if self.closing else "queue_full"),
@@ -217,6 +218,7 @@ class Gateway:
     ) -> None:
         """One `Answer` for the whole batch; an `End` only for a row that failed alone."""
         if not batch.gone and RowError not in set(map(type, result)):
+            # All are text, then, which the type checker cannot follow.
             commands.append(Answer(batch.id, batch.rows, tuple(result)))  # type: ignore[arg-type]
             return
         rows, outputs = [], []

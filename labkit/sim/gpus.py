@@ -141,6 +141,7 @@ class Gpus:
         if hang is not None:
             self._sink(crossing, hang)
         if not crossing.sunk:
+            # SimPy has a type of its own for ranks, of which it knows two; any whole number sorts.
             self.env.schedule(crossing, FINISH, now + took - self.env.now)  # type: ignore[arg-type]
             poison = self.plan.poison_in(rows)
             if poison is not None:
