@@ -1,6 +1,7 @@
 """Gateways that are wrong in one way each: the classes behind the zoo."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from labkit.core.batching import Bank, FerryRule
 from labkit.core.dispatch import Pool, Rng, Slot
@@ -335,7 +336,9 @@ class ZipShort(Gateway):
 class AllFail(Gateway):
     """One input raises, and the whole batch is refused."""
 
-    def _bisect(self, replicas, batch: Batch, error: BatchError, commands: list[Command]) -> None:  # type: ignore[no-untyped-def]
+    def _bisect(
+        self, replicas: Any, batch: Batch, error: BatchError, commands: list[Command]
+    ) -> None:
         commands.extend(End(row.id, Outcome.FAILED, error.detail) for row in batch.alive())
 
 
@@ -383,7 +386,7 @@ class RetryTheDead(Gateway):
 class PoisonStays(Gateway):
     """A lost batch is retried as it was, again and again."""
 
-    def _retry(self, replicas, batch: Batch, commands: list[Command]) -> None:  # type: ignore[no-untyped-def]
+    def _retry(self, replicas: Any, batch: Batch, commands: list[Command]) -> None:
         if rows := batch.alive():
             self._push_front(replicas, [(rows, 0)])
 
@@ -391,7 +394,7 @@ class PoisonStays(Gateway):
 class OneForgotten(Gateway):
     """Of a lost batch everyone is retried but the last."""
 
-    def _retry(self, replicas, batch: Batch, commands: list[Command]) -> None:  # type: ignore[no-untyped-def]
+    def _retry(self, replicas: Any, batch: Batch, commands: list[Command]) -> None:
         batch.rows = batch.rows[:-1]
         super()._retry(replicas, batch, commands)
 
