@@ -97,6 +97,10 @@ class Door:
         if found.standing is Standing.OTHER_REQUEST:
             return (End(ticket, Outcome.REJECTED, "idempotency_key_reuse"),)
         entry = found.entry
+        if found.standing is Standing.NEW and key in self._writing:
+            # Dropped for room before it was written: its waiters are owed that outcome first.
+            self.keys.finish(key, ticket, Outcome.CANCELLED, 0, b"", now)
+            return (End(ticket, Outcome.REJECTED, "too_many_keys"),)
         written = key not in self._writing and key not in self._unwritten
         if entry.status is not None and written:
             return (Send((ticket,), entry.status, entry.body, replayed=True),)

@@ -253,3 +253,28 @@ def test_closing_lets_what_is_recorded_replay():
     assert it.close(200 * MS) == ()
     assert ask(it, 2, 200 * MS) == (Send((2,), 200, b"1:out", replayed=True),)
     assert ask(it, 3, 200 * MS, key=KEY._replace(text="k2")) == [Send((3,), 429, b"no")]
+
+
+def test_what_was_never_written_is_nobodys_outcome_once_its_time_is_over():
+    it = door(keys=KeyLedger(keep_for=500 * MS))
+    ask(it, 1)
+    crosses(it, 0)
+    it.unstored(KEY)
+    assert ask(it, 2, 700 * MS) == ()
+    assert ask(it, 3, 700 * MS) == ()
+    (commit,) = crosses(it, 700 * MS)
+    assert commit.entry.body == b"2:out"
+    assert it.stored(KEY) == (Send((2, 3), 200, b"2:out"),)
+
+
+def test_an_outcome_dropped_for_room_before_it_was_written_still_reaches_who_waits_for_it():
+    it = door(keys=KeyLedger(most=1))
+    ask(it, 1)
+    crosses(it, 0)
+    other = KEY._replace(text="k2")
+    ask(it, 2, 100 * MS, key=other)
+    crosses(it, 100 * MS)
+    refused = (End(3, Outcome.REJECTED, "too_many_keys"),)
+    assert ask(it, 3, 200 * MS, print=OTHER) == refused
+    assert it.stored(KEY) == (Send((1,), 200, b"1:out"),)
+    assert ask(it, 4, 200 * MS, print=OTHER) == ()
