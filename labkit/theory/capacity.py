@@ -12,6 +12,9 @@ from labkit.theory import poisson
 from labkit.theory.checks import OutOfDomain, above_zero, share, whole, zero_or_more
 from labkit.theory.dock import Dock
 
+MOST_SPARES = 1_000
+"""GPUs so often down that more than this were needed are no fleet."""
+
 _CLOSE = Fraction(1, 10**12)
 
 
@@ -120,10 +123,13 @@ def spares_for(needed: int, each: float, goal: float) -> int:
     share("goal", goal, one=False)
     whole("needed", needed)
     share("each", each)
-    spares = 0
-    while availability(needed, needed + spares, each) < goal:
-        spares += 1
-    return spares
+    for spares in range(MOST_SPARES + 1):
+        if availability(needed, needed + spares, each) >= goal:
+            return spares
+    raise OutOfDomain(
+        f"each {each:g}: {MOST_SPARES} spares are not enough for {needed} with chance {goal:g}; "
+        "mend the GPUs, or promise less"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,11 @@ def test_the_fewest_spares_that_reach_a_goal():
     assert c.spares_for(10, 1.0, 0.9999) == 0
 
 
+def test_gpus_that_are_hardly_ever_up_are_refused_instead_of_counted_for_ever():
+    with pytest.raises(c.OutOfDomain, match=r"each 0.0001: 1000 spares are not enough for 10"):
+        c.spares_for(10, 0.0001, 0.9)
+
+
 def test_half_of_eighteen_die():
     half = c.AfterLoss(10_000, 18, 9)
     assert half.ceiling == 9_000
