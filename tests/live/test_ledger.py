@@ -1,6 +1,7 @@
 """The journal: groups by the ferry rule, byte for byte back, bounded, and alive after kill -9."""
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -201,6 +202,7 @@ def test_the_journal_in_memory_has_the_same_face_and_keeps_nothing():
     assert journal.open(lambda: 0, lambda group, error: None) == []
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills by fork, which is not here")
 def test_fifty_kills_in_the_middle_of_commits_lose_nothing_that_was_acknowledged(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, HERE / "kill_ledger.py", tmp_path / "ledger", "50"],

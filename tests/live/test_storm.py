@@ -8,12 +8,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from labkit.live.census import Census
+from labkit.live.census import PROC, Census
 from labkit.live.ledger import SqliteJournal
 from labkit.live.storm import faults, storm
 from labkit.live.storm_crash import crash_storm
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+NOTHING_LEFT = (0, 0) if PROC.exists() else (None, None)
 
 
 def rows(path: Path) -> int:
@@ -36,7 +38,7 @@ def test_a_storm_of_kills_and_hangs_loses_nobody_and_answers_nobody_twice(tmp_pa
     # Somebody asked again, in flight and after the answer; each key was computed for one record.
     assert report["retries"] > report["replayed"] > 0
     assert report["recorded"] == report["answered"] == rows(tmp_path / "ledger")
-    assert (report["processes_left"], report["handles_left"]) == (0, 0)
+    assert (report["processes_left"], report["handles_left"]) == NOTHING_LEFT
     json.dumps(report, allow_nan=False)
 
 
@@ -50,7 +52,7 @@ def test_a_killed_dispatcher_begins_again_from_its_ledger(tmp_path: Path):
     assert report["restart_latency_ms"]["max"] >= report["latency_ms"]["p50"]
     assert (report["verdict"]["exactly_once"], report["verdict"]["all_back"]) == (True, True)
     assert rows(tmp_path / "ledger") == report["answered"]
-    assert (report["processes_left"], report["handles_left"]) == (0, 0)
+    assert (report["processes_left"], report["handles_left"]) == NOTHING_LEFT
     json.dumps(report, allow_nan=False)
 
 
@@ -69,6 +71,7 @@ def test_faults_come_at_an_even_pace_and_leave_the_end_calm():
     assert faults(6, 0) == faults(1, 1) == []
 
 
+@pytest.mark.skipif(not PROC.exists(), reason="needs /proc to look into other processes")
 def test_a_census_finds_what_was_left():
     with Census() as census:
         child = psutil.Popen(["sleep", "60"])
