@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from labkit.cli.common import Problem
+from labkit.cli.common import Problem, explained
 
 
 @click.command()
@@ -19,10 +19,12 @@ from labkit.cli.common import Problem
     show_default=True,
     help="Where the notebook and its HTML report go.",
 )
+@explained
 def run(name: str, given: tuple[str, ...], learner: bool, listing: bool, out: Path) -> None:
     """Run the notebook NAME (03, 03_capacity) with other parameters.
 
-    A parameter that the notebook does not have, or a value of another type, is refused.
+    A parameter that the notebook does not have, or a value of another type, is refused. Your
+    progress is left as it is.
     """
     import nbformat
 
@@ -42,5 +44,8 @@ def run(name: str, given: tuple[str, ...], learner: bool, listing: bool, out: Pa
         for key, value in defaults.items():
             click.echo(f"{key}={value!r}")
         return
-    for written in runs.run(path, values, out, folder):
-        click.echo(f"wrote {written}")
+    try:
+        for written in runs.run(path, values, out, folder):
+            click.echo(f"wrote {written}")
+    except runs.CellFailed as error:
+        raise click.ClickException(str(error)) from error

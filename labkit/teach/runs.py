@@ -1,6 +1,11 @@
 """Run a notebook with other parameters: strict about names and types, with a report to hand on."""
 
 import ast
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +15,18 @@ from nbformat import NotebookNode
 TEMPLATE = "classic"
 """The one template of nbconvert that hands on the alternative text of a picture."""
 
+QUIET = ["--log-level=CRITICAL"]
+"""What the kernel says of its wire and of its end would only frighten; cells have their own way."""
+
 Value = bool | int | float | str
 
 
 class ParameterError(ValueError):
     """A parameter the notebook does not have, or a value of another type."""
+
+
+class CellFailed(Exception):
+    """A cell of the notebook raised: which cell, what it said, and where the notebook lies."""
 
 
 def parameters(nb: NotebookNode) -> dict[str, Value]:
@@ -69,18 +81,50 @@ def _as(kind: type, name: str, word: str) -> Value:
 
 
 def run(path: Path, values: dict[str, Value], out: Path, cwd: Path) -> tuple[Path, Path]:
-    """Execute the notebook with these values; returns the notebook and its HTML report."""
+    """Execute the notebook with these values; returns the notebook and its HTML report.
+
+    Nothing is noted in the learner's progress: the answers that it checks are not the learner's.
+    Raises CellFailed; the notebook is kept as far as it came.
+    """
     import papermill
     from nbconvert import HTMLExporter
+    from papermill.exceptions import PapermillExecutionError
 
     out.mkdir(parents=True, exist_ok=True)
     result = out / path.name
-    papermill.execute_notebook(
-        path, result, parameters=values, kernel_name="python3", cwd=str(cwd), progress_bar=False
-    )
+    try:
+        with _strangers_home():
+            papermill.execute_notebook(
+                path,
+                result,
+                parameters=values,
+                kernel_name="python3",
+                cwd=str(cwd),
+                progress_bar=sys.stderr.isatty(),
+                extra_arguments=QUIET,
+            )
+    except PapermillExecutionError as error:
+        raise CellFailed(
+            f"cell {error.exec_count} raised {error.ename}: {error.evalue}; {result} holds the "
+            "notebook as far as it came"
+        ) from error
     nb: Any = nbformat.read(result, as_version=4)
     nb.metadata.pop("widgets", None)
     body, _ = HTMLExporter(template_name=TEMPLATE).from_notebook_node(nb)
     report = result.with_suffix(".html")
     report.write_text(body, encoding="utf-8")
     return result, report
+
+
+@contextmanager
+def _strangers_home() -> Iterator[None]:
+    """An empty `LABKIT_HOME` for the kernels started inside, which inherit the environment."""
+    before = os.environ.get("LABKIT_HOME")
+    with tempfile.TemporaryDirectory(prefix="labkit-home-") as home:
+        os.environ["LABKIT_HOME"] = home
+        try:
+            yield
+        finally:
+            os.environ.pop("LABKIT_HOME")
+            if before is not None:
+                os.environ["LABKIT_HOME"] = before
