@@ -38,17 +38,21 @@ def contest(name: str) -> Callable[..., dict[str, Any]]:
 @click.option("--rate", type=Rate(), default="10000", show_default=True, help="Requests a second.")
 @click.option("--gpus", type=Count(1, 10_000), default="18", show_default=True)
 @click.option(
-    "--seconds", type=Rate("20"), default="20", show_default=True, help="Virtual length of a run."
+    "--seconds",
+    type=Rate("20", "seconds"),
+    default="20",
+    show_default=True,
+    help="Virtual length of a run.",
 )
 @click.option("--seed", type=Count(0), default="1", show_default=True)
 @click.option("--rounds", type=Count(1, 100), default="5", show_default=True, help="Median of.")
 @json_option
 @explained
 def sim(as_json: bool, **load: Any) -> None:
-    """Our simulator against a process-per-request SimPy model and ciw.
+    """Our simulator against a naive SimPy model and ciw.
 
-    Same arrivals for all, made beforehand; rounds interleaved; medians. About a
-    minute.
+    The naive model has a process for each request. Same arrivals for all, made
+    beforehand; rounds interleaved; medians. About a minute.
     """
     report = contest("sim")(**load)
     emit(report, as_json, lambda: _sim_rows(report))

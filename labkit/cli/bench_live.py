@@ -9,13 +9,15 @@ from labkit.cli.params import Count, Rate
 
 
 @click.command()
-@click.option("--seconds", type=Rate("2"), default="2", show_default=True, help="Of one trial.")
+@click.option(
+    "--seconds", type=Rate("2", "seconds"), default="2", show_default=True, help="Of one trial."
+)
 @click.option("--seed", type=Count(0), default="1", show_default=True)
 @click.option("--rounds", type=Count(1, 100), default="5", show_default=True, help="Median of.")
 @json_option
 @explained
 def live(as_json: bool, **load: Any) -> None:
-    """Our live dispatch against async-batcher: the highest rate each sustains.
+    """Our live dispatch against async-batcher's, by rate sustained.
 
     Same arrivals and fake GPUs for both; latency from the schedule; rounds
     interleaved; medians. Some minutes. The peer is installed under build/peers on

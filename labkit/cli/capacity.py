@@ -79,7 +79,7 @@ class Sum:
 @click.option(
     "--gateways", type=Count(1), help="Split the traffic over so many batchers.  [default: 1]"
 )
-@click.option("--cost-per-gpu-hour", "cost", type=Rate("2.50"), help="Add the money.")
+@click.option("--cost-per-gpu-hour", "cost", type=Rate("2.50", "money"), help="Add the money.")
 @json_option
 @explained
 def capacity(as_json: bool, **options: Any) -> None:

@@ -1,5 +1,6 @@
 """What the commands share: gateway and load options, and errors that say the remedy."""
 
+import errno
 import functools
 import sys
 from collections.abc import Callable, Mapping
@@ -44,6 +45,12 @@ def explained(command: F) -> F:
             raise Problem(f"{error.filename}: no such file; check the path") from error
         except (IsADirectoryError, PermissionError) as error:
             raise Problem(f"{error.filename}: {error.strerror}; give a file to read") from error
+        except OSError as error:
+            # Without a name it is about a socket, a process or a pipe: no path was mistyped.
+            if error.filename is None and error.errno != errno.ENOSPC:
+                raise
+            place = error.filename or "standard output"
+            raise Problem(f"{place}: {error.strerror}; check the path and the disk") from error
         except ValueError as error:
             if isinstance(error, _mendable()):
                 raise Problem(str(error)) from error
@@ -184,7 +191,11 @@ class Load:
 _LOAD = {
     "rate": _option("--rate", "rate", Rate(), None, "Requests a second.  [default: 100]"),
     "seconds": _option(
-        "--seconds", "seconds", Rate("10"), None, "How long.  [default: 10, or the whole trace]"
+        "--seconds",
+        "seconds",
+        Rate("10", "seconds"),
+        None,
+        "How long.  [default: 10, or the whole trace]",
     ),
     "seed": _option("--seed", "seed", Count(0), "1", "Same seed, same arrivals."),
     "trace": _option(
@@ -195,7 +206,11 @@ _LOAD = {
         "Arrivals from a public trace file in place of --rate.",
     ),
     "trace_scale": _option(
-        "--trace-scale", "trace_scale", Rate("2"), None, "Multiply the trace's rate.  [default: 1]"
+        "--trace-scale",
+        "trace_scale",
+        Rate("2", "factor"),
+        None,
+        "Multiply the trace's rate.  [default: 1]",
     ),
 }
 

@@ -16,7 +16,10 @@ def notebooks() -> None:
 @click.argument("names", nargs=-1)
 @click.option("--no-execute", is_flag=True, help="Write the cells only; outputs stay empty.")
 def build(names: tuple[str, ...], no_execute: bool) -> None:
-    """Write and execute both notebooks of NAMES (01, 01_ferry_rule), or of all."""
+    """Write and execute the notebooks of NAMES, or all.
+
+    A name is 01 or 01_ferry_rule; each has a learner's notebook and a solved one.
+    """
     from nbclient.exceptions import CellExecutionError
 
     from labkit.teach import pipeline
@@ -36,7 +39,10 @@ def build(names: tuple[str, ...], no_execute: bool) -> None:
 
 @notebooks.command()
 def check() -> None:
-    """Fail when a committed notebook is not what its source would give, and say which cell."""
+    """Fail when a notebook is not what its source gives.
+
+    Says which cell differs.
+    """
     from labkit.teach import pipeline
 
     try:

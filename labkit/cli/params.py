@@ -25,12 +25,14 @@ def _number(value: Any, fail: Callable[[str], Any], remedy: str) -> float:
 
 
 class Rate(click.ParamType):
-    """A number above 0 that somebody might mean: requests a second, seconds, or a factor."""
+    """A number above 0 that somebody might mean: requests a second, seconds, or a factor.
 
-    name = "rate"
+    `name` is what the help page calls it.
+    """
 
-    def __init__(self, example: str = "100") -> None:
+    def __init__(self, example: str = "100", name: str = "rate") -> None:
         self.example = example
+        self.name = name
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

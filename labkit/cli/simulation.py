@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import click
+from click.core import ParameterSource
+
 from labkit.cli.common import (
     MOST_REQUESTS,
     Load,
@@ -50,6 +53,12 @@ def plan_from(options: dict[str, Any]) -> Plan:
             f"--hang-at {options['hangs'][0]:g} without --overdue-ms: nobody would ever notice; "
             "add --overdue-ms 250"
         )
+    for flag, times in (("--kill-at", options["kills"]), ("--hang-at", options["hangs"])):
+        if load.seconds is not None and times and max(times) >= load.seconds:
+            raise Problem(
+                f"{flag} {max(times):g} is after the end, {load.seconds:g} s; give an earlier "
+                "second, or a larger --seconds"
+            )
     if load.seconds is not None and options["warm_up"] >= load.seconds:
         raise Problem(
             f"--warm-up {options['warm_up']:g} leaves nothing of {load.seconds:g} s; "
@@ -67,6 +76,16 @@ def _service(options: dict[str, Any]) -> "ServiceTime":
     from labkit.sim.service import Affine, Exponential, Fixed, Jittered
 
     mean: int = options["batch_time"]
+    for flag, name, service in (
+        ("--sigma", "sigma", "jitter"),
+        ("--per-row-ms", "per_row", "affine"),
+    ):
+        source = click.get_current_context().get_parameter_source(name)
+        if source is ParameterSource.COMMANDLINE and options["service"] != service:
+            raise Problem(
+                f"{flag} with --service {options['service']} changes nothing; "
+                f"add --service {service}, or drop {flag}"
+            )
     if options["service"] == "jitter":
         return Jittered(mean, options["sigma"])
     if options["service"] == "exponential":
@@ -96,6 +115,8 @@ def single(plan: Plan) -> dict[str, Any]:
 
     skips = Skips()
     arrivals = _arrivals(plan, plan.load.seed, skips)
+    if skips.count:
+        click.echo(f"{plan.load.trace}: {skips}", err=True)
     end_s = plan.load.seconds or (arrivals[-1].arrived_at / S if arrivals else 0.0)
     save = plan.options["save_trace"]
     with Progress(end_s, "virtual seconds") as progress:

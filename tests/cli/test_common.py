@@ -1,9 +1,11 @@
 """What all commands share: options, refusals that say the remedy, output, and progress."""
 
+import errno
 import importlib
 import io
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -20,7 +22,7 @@ from labkit.cli.common import (
     load_options,
     settings_from,
 )
-from labkit.cli.main import COMMANDS
+from labkit.cli.main import COMMANDS, main
 from labkit.cli.output import Row
 from labkit.cli.progress import Progress
 from labkit.core.units import MS
@@ -152,11 +154,17 @@ def test_errors_that_a_caller_can_mend_end_without_a_traceback():
     assert "rate -1" in ended(caught.value).format_message()
     assert "a.csv: no such file" in ended(FileNotFoundError(2, "gone", "a.csv")).format_message()
     assert "give a file to read" in ended(IsADirectoryError(21, "folder", "a")).format_message()
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert "standard output: No space left" in ended(full).format_message()
+    odd = OSError(errno.ENAMETOOLONG, "File name too long", "a" * 300)
+    assert "aaa: File name too long" in ended(odd).format_message()
 
 
 def test_any_other_error_stays_a_bug():
     bug = ValueError("not for callers")
     assert ended(bug) is bug
+    refused = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+    assert ended(refused) is refused
 
 
 def reported(report: dict, *words: str, rows: list[Row] | None = None) -> str:
@@ -245,6 +253,22 @@ def test_help_lists_all_commands_and_imports_none():
     listed = page.partition("Commands:\n")[2]
     assert [line.split()[0] for line in listed.splitlines() if line.strip()] == list(COMMANDS)
     assert max(len(line) for line in page.splitlines()) <= 80
+
+
+def _groups(command: click.Command, name: str) -> Iterator[tuple[str, click.Group]]:
+    if not isinstance(command, click.Group):
+        return
+    yield name, command
+    context = click.Context(command)
+    for word in command.list_commands(context):
+        inner = command.get_command(context, word)
+        assert inner is not None
+        yield from _groups(inner, f"{name} {word}")
+
+
+@pytest.mark.parametrize(("name", "group"), list(_groups(main, "labkit")))
+def test_no_line_of_a_list_of_commands_is_cut_off(labkit, name, group):
+    assert "..." not in labkit(*name.split()[1:], "--help").out.split("Commands:")[1]
 
 
 def test_an_unknown_command_is_refused(labkit):

@@ -215,7 +215,7 @@ def test_a_benchmark_that_is_not_there_says_where_benchmarks_run():
 def _report(options: str) -> dict:
     result = _invoke(f"sim {options} --json")
     assert result.exit_code == 0, result.output
-    return json.loads(result.output)
+    return json.loads(result.stdout)
 
 
 def _invoke(line: str) -> Result:
