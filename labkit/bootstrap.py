@@ -8,13 +8,19 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 # Standard library only, and nothing newer than Python 3.8: this module runs before anything is
 # installed, perhaps under a Python that only serves to find a better one.
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
+TURN = ROOT / ".venv.turn"
+"""Held by the one that installs; outside `.venv`, which making it anew would empty."""
 STAMP = VENV / "installed"
 PINS = ROOT / "requirements.txt"
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
@@ -102,6 +108,45 @@ def set_up() -> None:
         return
     if not PINS.is_file():
         raise CannotSetUp(f"{PINS} is missing: the set-up works in a checkout of the lab")
+    with _my_turn():
+        # Whoever held the turn before may have done it all.
+        if not is_current():
+            _install()
+
+
+@contextmanager
+def _my_turn() -> Iterator[None]:
+    """Wait until no other set-up of this checkout runs: two in one `.venv` ruin each other.
+
+    The system gives the turn up when its holder ends, however it ends.
+    """
+    with open(TURN, "a+", encoding="utf-8") as file:
+        if not _locked(file, wait=False):
+            _say("another set-up is at work here; waiting for it")
+            while not _locked(file, wait=True):
+                time.sleep(0.2)
+        yield
+
+
+def _locked(file: IO[str], wait: bool) -> bool:
+    """Whether this process now holds the file; on Windows a wait is a few seconds at most."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _install() -> None:
+    """Make `.venv` if it is missing, install into it, and leave the sign that all is there."""
     if not suits([str(venv_python())]):
         command = find_python()
         _say(f"making .venv with {' '.join(command)}")

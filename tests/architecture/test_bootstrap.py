@@ -88,6 +88,31 @@ def _print(folder, code):
     return done.stdout.strip()
 
 
+def test_a_second_set_up_waits_for_the_first_and_then_has_nothing_to_do(copy):
+    (copy / "pyproject.toml").write_text("[project]\n")
+    (copy / "requirements.txt").write_text("one==1.0\n")
+    inside = copy / bootstrap.venv_python().relative_to(bootstrap.ROOT)
+    inside.parent.mkdir(parents=True)
+    inside.touch()
+    first = (
+        "from labkit import bootstrap as b\nimport sys\n"
+        "with b._my_turn():\n print('mine', flush=True)\n sys.stdin.readline()\n"
+        " b.STAMP.write_text(b.fingerprint())\n"
+    )
+    command = [sys.executable, "-S"]
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": copy}
+    with subprocess.Popen([*command, "-c", first], **streams) as holder:
+        assert holder.stdout.readline() == "mine\n"
+        second = [*command, "-m", "labkit", "setup"]
+        with subprocess.Popen(second, stderr=subprocess.PIPE, **streams) as waiter:
+            assert waiter.stderr.readline() == (
+                "labkit: another set-up is at work here; waiting for it\n"
+            )
+            holder.communicate("done\n")
+            assert waiter.communicate() == ("", "")
+            assert waiter.returncode == 0
+
+
 def test_the_running_python_will_do():
     assert bootstrap.suits([sys.executable])
     assert bootstrap.find_python() == [sys.executable]
