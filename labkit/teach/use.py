@@ -1,5 +1,6 @@
 """Exercises as a notebook uses them: check, hint, solution, and going on without."""
 
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -9,6 +10,8 @@ from labkit.teach.exercises import EXERCISES, Exercise, Mark, Verdict
 from labkit.teach.exercises.answers import is_stub
 from labkit.teach.exercises.bench import Bench, packed
 from labkit.teach.page import Page, box, code, inline, show
+
+LABS_OWN = "but this is the lab's own: run the cell with yours again, then check it"
 
 _checked: dict[bytes, Verdict] = {}
 """Verdicts of this session by the answer itself; nothing else is ever trusted."""
@@ -33,11 +36,15 @@ class Practice:
         self.hints = 0
 
     def check(self, answer: Any) -> Verdict:
-        """The verdict on an answer; it shows itself."""
+        """The verdict on an answer; it shows itself.
+
+        The lab's own, put in the learner's name by `use`, is told from an answer and not noted.
+        """
         verdict = self.exercise.not_attempted() if is_stub(answer) else _verdict(self.id, answer)
+        if self.exercise.made(answer):
+            return replace(verdict, line=f"{verdict.line}; {LABS_OWN}")
         self.attempts += verdict.mark is not Mark.NOT_ATTEMPTED
-        if not self.exercise.made(answer):
-            progress_file.note_check(self.id, verdict.mark)
+        progress_file.note_check(self.id, verdict.mark)
         return verdict
 
     def hint(self) -> Page:

@@ -72,8 +72,10 @@ def test_the_labs_own_is_not_taken_for_the_learners(capsys):
     given = use("01.due_at", stub)
     assert use("01.due_at", given) is given
     assert capsys.readouterr().out.endswith("01.due_at: the lab's own is in use\n")
-    exercise("01.due_at").check(given)
+    verdict = exercise("01.due_at").check(given)
+    assert verdict.line.endswith(session.LABS_OWN)
     assert records() == {}
+    assert not exercise("01.due_at").check(right).line.endswith(session.LABS_OWN)
 
 
 def test_a_value_may_be_used_as_well():

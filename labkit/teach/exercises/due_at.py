@@ -117,7 +117,7 @@ DUE_AT = Exercise(
 ''',
     why=(
         "The timer belongs to the oldest passenger, not to the boat and not to the last arrival. "
-        "An instant that is already past means now, so a full boat needs no case of its own."
+        "An instant that is already past means now, so a full boat may name any that is."
     ),
     hints=(
         "Two things can make a boat leave. Which of them can you see in `waiting` alone?",
