@@ -31,7 +31,8 @@ start("00")
 #
 # ## First, something moves
 #
-# Press **space**, or the button: each press is one person who wants to cross the river.
+# Press the button; from then on **space** presses it, too. Each press is one person who wants to
+# cross the river.
 
 # %%
 LoadDock()

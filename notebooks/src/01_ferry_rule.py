@@ -30,8 +30,8 @@ start("01")
 # %% [markdown]
 # ## You are the passenger
 #
-# Press **space**, or the button, to walk up to the dock. Press it a few times quickly. Then press it
-# once and wait.
+# Press the button to walk up to the dock; from then on **space** presses it, too. Press it a few
+# times quickly. Then press it once and wait.
 
 # %%
 LoadDock()
@@ -75,7 +75,7 @@ for name, run in (("leave at once", at_once), ("wait until full", when_full)):
 #
 # ## A rush hour, the same two rules
 #
-# Now forty passengers come in a fifth of a second. The ferry that leaves at once takes one soul
+# Now some thirty passengers come in a fifth of a second. The ferry that leaves at once takes one soul
 # across, and the bank fills up behind it.
 
 # %%
@@ -232,7 +232,7 @@ curves(
     },
     x="requests a second",
     y="ms at the dock",
-    says="Up to about a thousand requests a second the timer sets the wait; beyond, boats fill first.",
+    says="Up to nearly 2,000 requests a second the timer sets the wait; beyond, boats fill first.",
     log_x=True,
 )
 

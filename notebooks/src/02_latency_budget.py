@@ -79,8 +79,9 @@ for detection_ms in (0, 100, 200):
     )
 
 # %% [markdown]
-# Nobody failed; some waited for two crossings. And the time to notice is spent **out of the reserve**,
-# one for one: a slow detector eats the budget just as a long window does.
+# Nobody failed; some waited for two crossings. And the time to notice is spent **out of the reserve**:
+# 200 ms later noticed, about 200 ms later answered. A slow detector eats the budget just as a long
+# window does.
 #
 # ## Build it: when does one retry no longer fit?
 #
@@ -162,7 +163,7 @@ print(max_wait(budget=500, batch_time=100, network=network_ms, detection=150, gp
 # ## Defend 50 against 20 and against 80
 #
 # One column a window, every number computed. GPUs: to be stable; so that no batch queues; at 65 %;
-# with two spares. Then latency, and a retried request's P95 for three speeds of detection.
+# with two spares. Then latency, and a retried request's P95 for two speeds of detection.
 
 # %%
 columns = defend(rate_rps, network=network_ms)
@@ -181,10 +182,10 @@ for name, values in rows.items():
     print(f"{name:30}", *(f"{value:6.0f}" for value in values))
 
 # %% [markdown]
-# Read it aloud. **20** more than doubles the GPUs to buy 30 ms (computed above) that nobody needs.
-# **80** saves no GPU where it matters and pays with detection time. **100** breaks as soon as the
-# detector is slow. And the reserve alone does not force 50: at 80 the bar still adds up. Whoever
-# claims it does has not done the sum.
+# Read it aloud. **20** needs five GPUs where 50 needs two, and eight to buy in the place of five, for
+# 30 ms that nobody asked for. **80** saves one GPU of the five and pays with detection time. **100**
+# breaks as soon as the detector is slow. And the reserve alone does not force 50: at 80 the bar still
+# adds up. Whoever claims it does has not done the sum.
 #
 # ## At 10,000 nobody can tell
 #
@@ -231,7 +232,7 @@ for detector_ms in (150, 250):
 # > *Thirty seconds.* "From below: with two GPUs and a batch of 100 ms, boats must leave at least 50 ms
 # > apart or they queue. From above: the budget is 500, a death costs a second crossing and the time
 # > to notice it, so every millisecond of window is one less for detection. 20 doubles my GPUs for
-# > latency nobody asked for; 80 saves none and shortens my detector's leash. At ten thousand a
+# > latency nobody asked for; 80 saves one and shortens my detector's leash. At ten thousand a
 # > second it does not matter, boats fill first."
 #
 # 1. *"So the 200 you keep back is for slow networks?"*

@@ -24,7 +24,14 @@ from labkit.sim.driver import simulate
 from labkit.sim.fast import run as fast_run
 from labkit.sim.service import Jittered
 from labkit.teach.notebook import cards, exercise, start, use
-from labkit.theory.capacity import at_target, cost_per_million, floor_gpus, needed_gpus, split_load
+from labkit.theory.capacity import (
+    at_target,
+    cost_per_million,
+    floor_gpus,
+    full_load,
+    needed_gpus,
+    split_load,
+)
 from labkit.theory.dock import Dock, PullDock
 from labkit.theory.queueing import full_batch_wait
 from labkit.viz.charts import curves
@@ -54,13 +61,12 @@ for gpus in (9, 10, 11, 18):
 # them. A service plans for 60 to 70 % of that, and for a spare or two. Four steps, aloud.
 
 # %%
-floor = floor_gpus(offered_rps)
+load, floor = full_load(offered_rps), floor_gpus(offered_rps)
+total = needed_gpus(offered_rps, target=target, spares=spares)
 print(f"floor     {floor}")
-print(f"at {target:.0%}    {floor / target:.2f} -> {at_target(floor, target)}")
-print(
-    f"spares    {at_target(floor, target)} + {spares} = {needed_gpus(offered_rps, target=target)}"
-)
-print(f"then busy {floor / needed_gpus(offered_rps, target=target):.1%} of the time")
+print(f"at {target:.0%}    {load / target:.2f} -> {at_target(load, target)}")
+print(f"spares    {at_target(load, target)} + {spares} = {total}")
+print(f"then busy {load / total:.1%} of the time")
 
 # %% [markdown]
 # ## Build it: how many servers?
@@ -125,9 +131,9 @@ curves(
 
 # %% [markdown]
 # With eleven GPUs, 91 % busy (computed), nobody queues: the knee is near 99 %, not at 70. Full boats
-# leave like clockwork and every crossing takes equally long, so there is nothing to queue for. **The 65 % does not pay for queueing.** It pays for what the
-# formula leaves out: bursts, GPUs that die, batches that do not fill, and a spare. Say that, and you
-# have said what most candidates have wrong.
+# leave like clockwork and every crossing takes equally long, so there is nothing to queue for. **The
+# 65 % does not pay for queueing.** It pays for what the formula leaves out: bursts, GPUs that die,
+# batches that do not fill, and a spare. Say that, and you have said what most candidates have wrong.
 #
 # ## 100 a second: the sum turns over
 #
@@ -182,7 +188,9 @@ curves(
 # %% tags=["answer"]
 for gateways in (1, 5, 10, 20, 100):
     load = split_load(10_000, gateways)
-    print(f"{gateways:3} gateways: {load:6.1f} GPUs busy, {at_target(load) + 2:4} to buy")
+    print(
+        f"{gateways:3} gateways: {load:6.1f} GPUs busy, {at_target(load, target, spares):4} to buy"
+    )
 
 # %% [markdown]
 # Each of a hundred gateways sees 100 req/s, so its boats leave on the timer with six aboard. The pool
@@ -238,8 +246,8 @@ exercise("03.gpus_for_trace").check(gpus_for_trace)
 
 # %%
 gpus_for_trace = use("03.gpus_for_trace", gpus_for_trace)
-by_mean = needed_gpus(len(instants) / len(counts), spares=0)
-by_peak = gpus_for_trace(counts, 1_000, 0.65, 100)
+by_mean = needed_gpus(len(instants) / len(counts), target=target, spares=0)
+by_peak = gpus_for_trace(counts, 1_000, target, 100)
 for gpus in range(by_mean, by_peak + 1):
     latency = fast_run(instants, gpus=gpus)["latency_ms"]
     print(f"{gpus} GPUs: P95 {latency['p95']:6.0f} ms, worst {latency['max']:6.0f} ms")
@@ -262,7 +270,7 @@ for sigma in (0.0, 0.1, 0.3):
 # batches), for bursts, and for spares. In money, at an assumed 4 an hour and GPU:
 
 # %%
-for name, gpus in (("benchmark", floor), ("production", needed_gpus(offered_rps, target=target))):
+for name, gpus in (("benchmark", floor), ("production", total)):
     print(
         f"{name:10} {gpus} GPUs: {cost_per_million(gpus, 4.0, offered_rps):.2f} a million requests"
     )
