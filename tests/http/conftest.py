@@ -100,6 +100,12 @@ class Place:
             b"content-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b"
         ) % (self.keys[key].encode(), head, len(body), body)
 
+    def line(self, payload: bytes) -> socket.socket:
+        """A connection on which this has been sent."""
+        line = socket.create_connection((self.server.host, self.server.port), 10)
+        line.sendall(payload)
+        return line
+
     def raw(self, payload: bytes, seconds: float = 5.0) -> bytes:
         """Send bytes as they are; what comes back until the server hangs up or is silent."""
         with socket.create_connection((self.server.host, self.server.port), seconds) as line:

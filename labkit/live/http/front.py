@@ -255,10 +255,13 @@ class Front:
         """Header lines for whoever may try again: from the measured depth and drain rate."""
         if status not in LEAST_AGAIN:
             return b""
-        gateway = self.engine.gateway
-        rate = self.drain.rate or self._nominal()
+        gateway, now = self.engine.gateway, self.shell.time()
+        rate = self.drain.rate(self.engine.loop.time()) or self._nominal()
+        first = 0.0 if gateway.due_at == NEVER else max(gateway.due_at - now, 0) / S
+        if status == 409:
+            first += self.settings.batch_time / S
         depth = max(gateway.depth() + gateway.in_flight(), 1)
-        seconds = wait_for(depth, rate, self.chance)
+        seconds = wait_for(first, depth, rate, self.chance)
         extra = retry_headers(seconds)
         if status == 429:
             limit = self.settings.depth_limit or 0
@@ -316,7 +319,8 @@ class Front:
         yield gauges(
             "gpus_ready", "GPUs in service.", "model", {m: len(gateway.gpus(m)) for m in models}
         )
-        yield gauge("drain_rate", "Answers a second, lately.", self.drain.rate)
+        rate = self.drain.rate(self.engine.loop.time())
+        yield gauge("drain_rate", "Answers a second while a queue waits.", rate or 0.0)
         yield gauge("streams_open", "Streams not at their end.", len(shell.streams))
         yield counts("batches", "Batches that departed.", ["reason"], dict(shell.reasons))
         yield count("batch_rows", "Requests aboard them.", shell.aboard)
@@ -329,7 +333,7 @@ class Front:
     def tick(self, now: float) -> None:
         """Measure the drain rate, and notice models nobody serves and work that does not move."""
         shell, gateway = self.shell, self.engine.gateway
-        self.drain.read(shell.answered, now)
+        self.drain.read(shell.answered, gateway.depth() >= self.settings.max_batch, now)
         for model in self.settings.models:
             if gateway.gpus(model):
                 self._unserved.pop(model, None)

@@ -1,4 +1,4 @@
-"""When to come back: how deep the queue is, over how fast it drains, and a little chance."""
+"""When to come back: when the next boat leaves, the queue over its drain rate, and some chance."""
 
 from collections.abc import Callable
 from math import ceil
@@ -9,31 +9,44 @@ LEAST_S, MOST_S = 1, 60
 NOBODY_S = 5.0
 """What to say when nothing drains and nobody knows when it will."""
 
+STALE_S = 5.0
 MEMORY = 0.5
 """Weight of the past in the measured rate, one tick to the next."""
 
 
 class DrainMeter:
-    """Answers a second, from a count read now and then."""
+    """Answers a second while more wait than one batch takes, from a count read now and then.
+
+    Only then does the rate say what the GPUs can do; otherwise it says who came.
+    """
 
     def __init__(self) -> None:
-        self.rate = 0.0
+        self._rate: float | None = None
+        self._rated_at = 0.0
         self._count = 0
         self._at: float | None = None
+        self._was_busy = False
 
-    def read(self, count: int, now: float) -> None:
-        """The count as it stands at this second."""
-        if self._at is not None and now > self._at:
+    def read(self, count: int, busy: bool, now: float) -> None:
+        """The count as it stands at this second, and whether there is more than enough to do."""
+        if self._at is not None and now > self._at and busy and self._was_busy:
             fresh = (count - self._count) / (now - self._at)
-            self.rate = MEMORY * self.rate + (1 - MEMORY) * fresh
-        self._count, self._at = count, now
+            past = fresh if self._rate is None else self._rate
+            self._rate = MEMORY * past + (1 - MEMORY) * fresh
+            self._rated_at = now
+        self._count, self._at, self._was_busy = count, now, busy
+
+    def rate(self, now: float) -> float | None:
+        """What was measured, if that was lately."""
+        return self._rate if now - self._rated_at <= STALE_S else None
 
 
-def wait_for(depth: int, rate: float, chance: Callable[[], float]) -> float:
-    """Seconds after which there should be room; spread over as long again, so that those who were
-    refused together do not come back together.
+def wait_for(first: float, depth: int, rate: float, chance: Callable[[], float]) -> float:
+    """Seconds after which there should be room: until the first leaves, then depth over rate.
+
+    Spread over as long again, so that those who were refused together come back one by one.
     """
-    clear = depth / rate if rate > 0 else NOBODY_S
+    clear = first + (depth / rate if rate > 0 else NOBODY_S)
     return min(clear * (1 + chance()), MOST_S)
 
 

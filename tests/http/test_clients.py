@@ -1,0 +1,137 @@
+"""The clients people really use, unchanged: OpenAI's, and curl."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import threading
+
+import openai
+import pytest
+
+from labkit.core.units import MS
+from labkit.gpu.tag import carries
+
+from .conftest import QUICK, until
+
+SAID = [{"role": "user", "content": "When does it leave?"}]
+
+
+@pytest.fixture
+def client(place):
+    with openai.OpenAI(base_url=f"{place.url}/v1", api_key=place.keys["paid"]) as client:
+        yield client
+
+
+def test_it_lists_the_models(client):
+    assert [model.id for model in client.models.list()] == ["ferry"]
+
+
+def test_it_completes_and_chats(client):
+    completion = client.completions.create(model="ferry", prompt=["one", "two"])
+    assert carries(completion.choices[1].text, "two")
+    chat = client.chat.completions.create(model="ferry", messages=SAID)
+    assert carries(chat.choices[0].message.content, SAID[0]["content"])
+    assert chat.usage.total_tokens == chat.usage.prompt_tokens + chat.usage.completion_tokens
+
+
+def test_it_streams(client):
+    options = {"include_usage": True}
+    events = list(
+        client.chat.completions.create(
+            model="ferry", messages=SAID, stream=True, stream_options=options
+        )
+    )
+    text = "".join(e.choices[0].delta.content or "" for e in events if e.choices)
+    assert carries(text, SAID[0]["content"])
+    assert [e.choices[0].finish_reason for e in events if e.choices][-1] == "stop"
+    assert events[-1].usage.completion_tokens == len(text)
+
+
+def test_its_asynchronous_half_works_too(place):
+    async def ask():
+        async with openai.AsyncOpenAI(
+            base_url=f"{place.url}/v1", api_key=place.keys["free"]
+        ) as client:
+            asked = (
+                client.completions.create(model="ferry", prompt=f"number {n}") for n in range(20)
+            )
+            return await asyncio.gather(*asked)
+
+    for number, completion in enumerate(asyncio.run(ask())):
+        assert carries(completion.choices[0].text, f"number {number}")
+
+
+def test_its_errors_have_their_types(place, client):
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.completions.create(model="canoe", prompt="x")
+    assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.BadRequestError):
+        client.completions.create(model="ferry", prompt="x", n=3)
+    with pytest.raises(openai.AuthenticationError):
+        client.with_options(api_key="nobody").models.list()
+
+
+def test_it_comes_back_after_a_429_and_is_let_in(serve):
+    place = serve(QUICK.with_(depth_limit=100, max_wait=400 * MS, budget=None), gpus=1)
+    crowd = threading.Thread(target=place.complete, args=(["x"] * 99,))
+    crowd.start()
+    until(lambda: place.server.engine.gateway.depth() == 99)
+    with openai.OpenAI(base_url=f"{place.url}/v1", api_key=place.keys["free"]) as client:
+        completion = client.completions.create(model="ferry", prompt=["a", "b"])
+    crowd.join()
+    assert carries(completion.choices[0].text, "a")
+    told = place.metrics()
+    assert told['labkit_http_responses_total{route="completions",status="429"}'] >= 1
+    assert told["labkit_client_retries_total"] >= 1
+
+
+def test_it_comes_back_for_a_key_that_is_in_flight(serve):
+    place = serve(QUICK.with_(max_wait=400 * MS, budget=None))
+    place.server.front._budget_s = 0.02
+    header = {"Idempotency-Key": "once"}
+    with openai.OpenAI(base_url=f"{place.url}/v1", api_key=place.keys["paid"]) as client:
+        texts = []
+
+        def ask():
+            made = client.completions.create(model="ferry", prompt="x", extra_headers=header)
+            texts.append(made.id)
+
+        asking = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+    assert len(texts) == 2
+    assert len(set(texts)) == 1
+    assert place.metrics()["labkit_batch_rows_total"] == 1
+
+
+@pytest.mark.live
+def test_a_gpu_lost_in_the_middle_of_its_stream_is_its_api_error(serve):
+    settings = QUICK.with_(batch_time=300 * MS, overdue_after=1_000 * MS, budget=None)
+    place = serve(settings, gpus=2, workers="paced")
+    engine = place.server.engine
+    with openai.OpenAI(base_url=f"{place.url}/v1", api_key=place.keys["paid"]) as client:
+        events = client.completions.create(model="ferry", prompt="a b c", stream=True)
+        assert next(events).choices[0].text == "a "
+        engine.call(engine.fleet.kill, next(iter(engine.shell.on_gpu)))
+        with pytest.raises(openai.APIError, match="GPU was lost"):
+            list(events)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_gets_an_answer_and_a_stream(place):
+    def curl(*words):
+        auth = f"Authorization: Bearer {place.keys['paid']}"
+        json_ = "Content-Type: application/json"
+        command = ["curl", "-sS", "--max-time", "20", "-H", auth, "-H", json_, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    body = {"model": "ferry", "prompt": "by hand"}
+    answer = json.loads(curl("-d", json.dumps(body), f"{place.url}/v1/completions"))
+    assert carries(answer["choices"][0]["text"], "by hand")
+    stream = curl("-N", "-d", json.dumps(body | {"stream": True}), f"{place.url}/v1/completions")
+    assert stream.endswith("data: [DONE]\n\n")
+    upgrade = curl("--http2", f"{place.url}/healthz")
+    assert json.loads(upgrade) == {"status": "ok"}
