@@ -83,7 +83,7 @@ def _why(first: CameBack) -> str:
     rows, out = first.rows, first.outputs
     (answers, groups), (want, _) = first.yours, first.rule
     again = [row for group in groups for row in group]
-    came = "the call raised" if out is None else f"{len(out)} outputs came back"
+    came = "the call raised" if out is None else f"{len(out)} came back"
     said = f"{len(rows)} aboard, {came}: "
     if out is None and answers:
         return said + f"you answer {len(answers)}, and nothing was computed"
