@@ -248,3 +248,86 @@ def test_gpus_for_a_trace_by_hand():
     assert gpus_for([100, 3_000], 1_000, 0.65, 51) == 5
     assert gpus_for([1_300], 1_000, 0.65, 100) == 2
     assert gpus_for([0], 1_000, 0.65, 100) == 1
+
+
+# -- nearly right ---------------------------------------------------------------------------------
+
+SLY = {
+    "00.contract": [
+        "isinstance(outputs, (list, tuple)) and {counts} and {strings}",
+        "isinstance(outputs, list) and {counts} and all(isinstance(t, str) for t in "
+        "[inputs[0], inputs[-1], outputs[0], outputs[-1]])",
+        "isinstance(outputs, list) and {counts} and None not in outputs and "
+        "all(isinstance(t, str) for t in inputs)",
+        "isinstance(outputs, list) and {counts} and {strings} and not 4 <= len(inputs) <= 98",
+    ],
+    "01.take": [
+        "sorted(waiting, key=lambda one: (one.tier, one.id))[:seats]",
+        "sorted(waiting, key=lambda one: one.tier if len(waiting) < 10 else 0)[:seats]",
+        "sorted(waiting, key=lambda one: one.tier if seats < 5 else 0)[:seats]",
+        "sorted(waiting, key=lambda one: one.tier)[:min(seats, 50)]",
+    ],
+    "01.resolve": [
+        "{{row: out for row, out in zip(sorted(rows), outputs) if row not in gone}} "
+        "if len(rows) == len(outputs) else {{}}",
+        "{{row: f'<p{{row}}>' for row in rows if row not in gone}} "
+        "if len(rows) == len(outputs) else {{}}",
+        "{{row: out for row, out in zip(rows, outputs) if row not in gone}} "
+        "if len(rows) == len(outputs) and len(rows) < 4 else {{}}",
+        "{{row: out for row, out in zip(rows, outputs) if row not in gone}} "
+        "if abs(len(rows) - len(outputs)) != 1 else {{}}",
+    ],
+}
+PARTS = {
+    "counts": "1 <= len(inputs) <= 100 and len(outputs) == len(inputs)",
+    "strings": "all(isinstance(text, str) for text in [*inputs, *outputs])",
+}
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "returned"),
+    [(exercise_id, returned) for exercise_id, them in SLY.items() for returned in them],
+)
+def test_what_is_right_only_for_the_smallest_or_the_tidiest_cases_fails(exercise_id, returned):
+    ex = EXERCISES[exercise_id]
+    head = next(line for line in ex.stub.splitlines() if line.startswith("def "))
+    answer = ex.compiled(f"{head}\n    return {returned.format(**PARTS)}\n")
+    verdict = ex.judged(answer)
+    assert verdict.mark is Mark.FAILED
+    assert len(verdict.line) < 400
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "body"),
+    [
+        (
+            "03.servers",
+            "    load = rate * batch_time / 1000 / (max_batch * (gpus // gpus_a_batch))\n"
+            "    return -(-load // 1), -(-load / target // 1), -(-load / target // 1) + spares\n",
+        ),
+        (
+            "03.servers",
+            "    import numpy as np\n"
+            "    load = rate * batch_time / 1000 / (max_batch * (gpus // gpus_a_batch))\n"
+            "    busy = np.ceil(load / target)\n"
+            "    return np.ceil(load), busy, busy + spares\n",
+        ),
+        (
+            "03.gpus_for_trace",
+            "    import numpy as np\n"
+            "    second = np.percentile(counts, percent, method='inverted_cdf')\n"
+            "    return max(int(np.ceil(second / (per_gpu * target))), 1)\n",
+        ),
+    ],
+)
+def test_whole_numbers_may_come_as_floats_and_numpy_may_be_imported_inside(exercise_id, body):
+    ex = EXERCISES[exercise_id]
+    head = next(line for line in ex.stub.splitlines() if line.startswith("def "))
+    assert ex.judged(ex.compiled(f"{head}\n{body}")).mark is Mark.PASSED
+
+
+@pytest.mark.parametrize("answer", [10.5, float("nan"), float("inf"), "10", True, None, 1j])
+def test_what_is_no_whole_number_is_refused(answer):
+    verdict = EXERCISES["01.due_at"].judged(lambda waiting, max_batch, max_wait: answer)
+    assert verdict.mark is Mark.FAILED
+    assert "an instant in microseconds is a whole number" in verdict.line

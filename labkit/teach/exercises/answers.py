@@ -2,6 +2,9 @@
 
 import dis
 import re
+from decimal import Decimal
+from math import isfinite
+from numbers import Real
 from types import CodeType
 from typing import Any
 
@@ -78,6 +81,14 @@ def whole(answer: Any, what: str, given: str) -> int:
     if index is not None and not isinstance(answer, bool):
         return int(index(answer))
     raise _wrong(answer, f"{what} is a whole number", given)
+
+
+def rounded(answer: Any, what: str, given: str) -> int:
+    """The same where rounding led there: `//` and numpy leave a float or fraction that is whole."""
+    real = isinstance(answer, Real | Decimal) and not isinstance(answer, bool)
+    if real and isfinite(answer) and answer == int(answer):
+        return int(answer)
+    return whole(answer, what, given)
 
 
 def number(answer: Any, what: str, given: str) -> float:

@@ -32,6 +32,11 @@ def calls() -> Iterator[Call]:
     yield ["p0", "p0"], ["<p0>", "<p0>"]
     yield ["p0", "p1"], "ab"
     yield ["p0"], None
+    yield ["p0"], ("<p0>",)
+    yield ["p0"], [7]
+    yield ["p0", "p1", "p2"], ["<p0>", None, "<p2>"]
+    yield ["p0", None, "p2"], ["<p0>", "<>", "<p2>"]
+    yield ["p"] * (MOST // 2), ["<p>"] * (MOST // 2)
 
 
 def keeps_contract(inputs: list[Any], outputs: Any) -> bool:

@@ -6,7 +6,7 @@ from math import ceil
 
 from hypothesis import strategies as st
 
-from labkit.teach.exercises.answers import shown, whole
+from labkit.teach.exercises.answers import rounded, shown
 from labkit.teach.exercises.exercise import Exercise
 from labkit.teach.exercises.guard import Guarded
 from labkit.teach.exercises.search import smallest
@@ -63,7 +63,7 @@ def judge_gpus_for_trace(function: Guarded) -> None:
             f"seconds {shown(list(counts), 44)}, {each:,} a GPU, target {target:g}, "
             f"{percent} % of the seconds"
         )
-        yours = whole(function(list(counts), each, target, percent), "GPUs", given)
+        yours = rounded(function(list(counts), each, target, percent), "GPUs", given)
         rule = gpus_for(*seen)
         if yours == rule:
             return None

@@ -1,12 +1,14 @@
 """Runs a learner's function so that nothing it does can hang, flood or take down the kernel."""
 
 import copy
+import dis
+import importlib
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from io import TextIOBase
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from labkit.teach.exercises.answers import called
@@ -73,6 +75,7 @@ class Guarded:
         self, function: Callable[..., Any], name: str = "your function", steps: int = STEPS
     ) -> None:
         self.function = function
+        _import_for(getattr(function, "__code__", None))
         self.name = name
         self.steps = steps
         self.left = ALL_STEPS
@@ -128,6 +131,19 @@ class Guarded:
         finally:
             sys.settrace(before)
             self.left -= at_first - left
+
+
+def _import_for(written: object) -> None:
+    """Import what a function imports: the steps of an import are not the learner's."""
+    if not isinstance(written, CodeType):
+        return
+    for step in dis.get_instructions(written):
+        if step.opname == "IMPORT_NAME" and step.argval not in sys.modules:
+            # What cannot be imported raises again, and better, where it stands.
+            with suppress(Exception, SystemExit):
+                importlib.import_module(step.argval)
+    for constant in written.co_consts:
+        _import_for(constant)
 
 
 def fingerprint() -> dict[str, int]:

@@ -22,15 +22,25 @@ from labkit.teach.exercises.world import (
 from labkit.teach.rig import Fate, Plan
 
 Return = tuple[int, frozenset[int], int]
-"""Rows in the batch, who left while it was out, outputs over or under the right count."""
+"""Rows in the batch, the places of those who left meanwhile, outputs over or under the count."""
 
 
-def small_returns() -> Iterator[Return]:
-    """Batches of up to three, the smallest first; some clients leave, some counts are wrong."""
+def first_returns() -> Iterator[Return]:
+    """Batches of up to three, the smallest first, then larger ones.
+
+    Some clients leave, some counts are wrong.
+    """
     for count in (1, 2, 3):
         for surplus in (0, -1, 1):
             for left in product((False, True), repeat=count):
                 yield count, frozenset(i for i, gone in enumerate(left) if gone), surplus
+    yield from ((count, frozenset({1, 3}), 0) for count in (5, 12, 100))
+    yield from ((5, frozenset(), surplus) for surplus in (-2, 2, -5, 95))
+
+
+def _numbers(count: int) -> list[int]:
+    """The ids aboard: in a larger batch they are in no order, and no place in a list."""
+    return list(range(count)) if count <= 3 else [(7 * i + 3) % 211 for i in range(count)]
 
 
 def judge_resolve(function: Guarded) -> None:
@@ -38,13 +48,14 @@ def judge_resolve(function: Guarded) -> None:
 
     def fails(back: Return) -> Refuted | None:
         count, gone, surplus = back
-        arrivals = tuple(Request(i, f"p{i}", 0) for i in range(count))
+        ids = _numbers(count)
+        arrivals = tuple(Request(ids[i], f"p{i}", 0) for i in range(count))
         plan = Plan(
             Settings(max_batch=count),
             2,
             arrivals,
             fates=(Fate("short"),) if surplus else (),
-            cancels=tuple((20 * MS, i) for i in sorted(gone)),
+            cancels=tuple((20 * MS, ids[i]) for i in sorted(gone)),
         )
         yours = run(plan, with_answers(plan, function), surplus or -1)
         rule = run(plan, with_ferry(plan), surplus or -1)
@@ -52,7 +63,7 @@ def judge_resolve(function: Guarded) -> None:
             return None
         return Refuted(_answered_otherwise(back, yours, rule))
 
-    smallest(function, small_returns(), None, fails)
+    smallest(function, first_returns(), None, fails)
 
 
 def _answered_otherwise(back: Return, yours: Trace, rule: Trace) -> Case:
@@ -61,13 +72,15 @@ def _answered_otherwise(back: Return, yours: Trace, rule: Trace) -> Case:
     at = 100 * MS
     got, want = (dict(answers(side)).get(at, {}) for side in (yours, rule))
     outputs = [f"<p{i}>" for i in range(count)]
-    outputs = [*outputs, "<nobody>"][: count + surplus]
-    why = f"rows {list(range(count))}, outputs {shown(outputs)}, gone {shown(gone)}: "
+    outputs = [*outputs, *["<nobody>"] * max(surplus, 0)][: count + surplus]
+    ids = _numbers(count)
+    left = {ids[i] for i in gone}
+    why = f"rows {shown(ids)}, outputs {shown(outputs)}, gone {shown(frozenset(left))}: "
     if surplus:
         why += (
             f"{len(outputs)} for {count}, so nobody can be sure of an answer; you gave {len(got)}"
         )
-    elif given := sorted(gone & set(got)):
+    elif given := sorted(left & set(got)):
         why += f"request {given[0]} left, and you answered it"
     elif missing := sorted(set(want) - set(got)):
         why += f"request {missing[0]} waits, and got nothing"
@@ -76,13 +89,13 @@ def _answered_otherwise(back: Return, yours: Trace, rule: Trace) -> Case:
         why += f"request {i} got {got[i]}, which belongs to another"
     rows: list[list[Any]] = [
         [
-            i,
+            row,
             "left" if i in gone else "waits",
             outputs[i] if i < len(outputs) else "none",
-            got.get(i, "nothing"),
-            want.get(i, "nothing"),
+            got.get(row, "nothing"),
+            want.get(row, "nothing"),
         ]
-        for i in range(count)
+        for i, row in enumerate(ids)
     ]
     head = ("row", "client", "output", "yours", "the rule")
     return Case.tabled(why, head, rows, yours, rule)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from labkit.core.units import from_ms
 from labkit.sim import fast
-from labkit.teach.exercises.answers import several, whole
+from labkit.teach.exercises.answers import rounded, several
 from labkit.teach.exercises.exercise import Exercise
 from labkit.teach.exercises.guard import Guarded
 from labkit.teach.exercises.search import smallest
@@ -92,7 +92,9 @@ def judge_servers(function: Guarded) -> None:
             f"{each} a batch, {batch_time:g} ms, target {target:g}, {spares} spare"
         )
         answer = several(function(*asked), "the answer is (floor, at target, total)", given, 3)
-        yours = tuple(whole(value, name, given) for name, value in zip(STEPS, answer, strict=True))
+        yours = tuple(
+            rounded(value, name, given) for name, value in zip(STEPS, answer, strict=True)
+        )
         rule = servers(*asked)
         if yours == rule:
             return None

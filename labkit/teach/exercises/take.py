@@ -1,6 +1,6 @@
 """01.take: who boards, paid before free, in order of arrival."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 from hypothesis import strategies as st
@@ -26,12 +26,19 @@ Bank = tuple[int, tuple[tuple[int, int], ...]]
 """Seats, and for each passenger the instant (microseconds) and the tier."""
 
 
-def small_banks() -> Iterator[Bank]:
-    """Up to four passengers who come together, the fewest first."""
+def first_banks() -> Iterator[Bank]:
+    """Up to four passengers who come together, the fewest first; then crowds."""
     for count in (1, 2, 3, 4):
         for tiers in product((0, 1), repeat=count):
             for seats in (1, 2, 3):
                 yield seats, tuple((0, tier) for tier in tiers)
+    for seats, count in ((3, 7), (5, 12), (30, 40), (100, 130)):
+        yield seats, tuple((i * MS // 4, i * i % 3 % 2) for i in range(count))
+
+
+def _numbers(count: int) -> list[int]:
+    """An id a passenger: in a crowd they tell nothing of who came first."""
+    return list(range(count)) if count <= 4 else [(7 * i + 3) % 211 for i in range(count)]
 
 
 @st.composite
@@ -48,7 +55,10 @@ def judge_take(function: Guarded) -> None:
 
     def fails(bank: Bank) -> Refuted | None:
         seats, visits = bank
-        arrivals = tuple(Request(i, f"p{i}", at, tier) for i, (at, tier) in enumerate(visits))
+        arrivals = tuple(
+            Request(i, f"p{i}", at, tier)
+            for i, (at, tier) in zip(_numbers(len(visits)), visits, strict=True)
+        )
         plan = Plan(Settings(max_batch=seats), 1, arrivals)
         yours = run(plan, with_queue(plan, function))
         rule = run(plan, with_ferry(plan))
@@ -56,7 +66,7 @@ def judge_take(function: Guarded) -> None:
             return None
         return Refuted(_boarded_otherwise(seats, arrivals, yours, rule))
 
-    smallest(function, small_banks(), banks(), fails)
+    smallest(function, first_banks(), banks(), fails)
 
 
 def _boarded_otherwise(
@@ -72,14 +82,19 @@ def _boarded_otherwise(
     names = {r.id: shown(r) for r in arrivals}
     seat = "1 seat" if seats == 1 else f"{seats} seats"
     why = (
-        f"{', '.join(names[r.id] for r in waiting)} wait for {seat}: you board "
-        f"{', '.join(names[i] for i in got) or 'nobody'}, the rule "
-        f"{', '.join(names[i] for i in want)}"
+        f"{_listed(names[r.id] for r in waiting)} wait for {seat}: you board "
+        f"{_listed(names[i] for i in got) or 'nobody'}, the rule {_listed(names[i] for i in want)}"
     )
     if sorted(got) == sorted(want):
         why += "; the same people in another order"
     rows = [(names[r.id], _seat(r.id, got), _seat(r.id, want)) for r in waiting]
     return Case.tabled(why, ("waiting, in order", "yours", "the rule"), rows, yours, rule)
+
+
+def _listed(names: Iterable[str], most: int = 8) -> str:
+    named = list(names)
+    more = f" and {len(named) - most} more" if len(named) > most else ""
+    return ", ".join(named[:most]) + more
 
 
 def _seat(request_id: int, boarded: tuple[int, ...]) -> str:
