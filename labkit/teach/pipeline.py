@@ -45,14 +45,18 @@ TAGS = {"parameters", "answer", "nbval-ignore-output", "raises-exception", "live
 
 
 SETUP = """\
-# On Colab or Kaggle this installs what is missing; where the lab is installed it does nothing.
+# On Colab or Kaggle this installs the lab from its wheel, uploaded beside the notebook, and what is
+# missing with it. Where the lab is installed it does nothing.
 from importlib.util import find_spec
 
 if find_spec("labkit") is None:
     import subprocess
     import sys
+    from pathlib import Path
 
-    subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", "labkit[lab]"])
+    wheel = next(Path().glob("labkit-*.whl"), None)
+    assert wheel, "upload the file that `pip wheel --no-deps .` makes in a checkout of the lab"
+    subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", f"{wheel}[lab]"])
 """
 """The first code of a notebook that calls `start`, folded away; such machines bring a torch."""
 
