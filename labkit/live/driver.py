@@ -265,7 +265,7 @@ class Live:
 
     def snapshot(self) -> dict[str, Any]:
         """What is where, now; from any thread."""
-        engine = self._engine
+        engine = self._begun()
         on_gpu = [engine.shell.on_gpu.get(gpu) for gpu in range(self.gpus)]
         return {
             "depth": engine.gateway.depth(),
@@ -279,7 +279,7 @@ class Live:
     @property
     def trace(self) -> Trace | None:
         """The ring of the last verb calls, if one was asked for."""
-        return self._engine.trace
+        return self._begun().trace
 
     def _show(self, gpu: int, depart: Depart | None) -> dict[str, Any]:
         view = self.fleet.view(gpu)
@@ -292,6 +292,12 @@ class Live:
             "restarts": view.restarts,
             **view.facts,
         }
+
+    def _begun(self) -> Engine:
+        """The engine, running or stopped; there is nothing to see before `start`."""
+        if self.state == "new":
+            raise LiveError("the engine is new; use `with Live() as live:` or start()")
+        return self._engine
 
     def _serving(self) -> Engine:
         """The engine, if requests may be sent to it or waited for."""

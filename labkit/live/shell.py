@@ -1,6 +1,7 @@
 """The gateway under the real clock: tell, obey, and one timer. Everything here is on one thread."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,10 +24,13 @@ from labkit.core.settings import Settings
 from labkit.core.units import MS, NEVER, S
 from labkit.live.fleet import Fleet
 
+logger = logging.getLogger(__name__)
+
 STALL = 20 * MS
 """A timer that fires later than this tells of a stall in this process, or of a busy machine."""
 
 GRACE_S = 0.02
+"""How long results that wait in a socket may still be heard after a stall, in seconds."""
 
 Sink = Callable[[int, Output | End], None]
 """Is told once, on the loop's thread, how a request ended: `sink(request_id, output or end)`.
@@ -204,6 +208,7 @@ class Shell:
             sink(request_id, outcome)
         except Exception as error:
             self.sink_error = error
+            logger.exception("the sink of request %d raised; its batch goes on", request_id)
 
     def _say(self, what: str, gpu: int, now: int, why: str = "") -> None:
         for watcher in self.watchers:

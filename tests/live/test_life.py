@@ -328,3 +328,11 @@ def test_a_script_that_fails_shows_its_own_error_alone() -> None:
     assert err.count("Traceback") == 1
     assert "ZeroDivisionError" in err
     assert gone(workers)
+
+
+def test_there_is_nothing_to_see_before_the_start() -> None:
+    live = Live(gpus=1)
+    with pytest.raises(LiveError, match="the engine is new"):
+        live.snapshot()
+    with pytest.raises(LiveError, match="the engine is new"):
+        _ = live.trace
