@@ -69,15 +69,23 @@ class Sum:
     "--max-wait-ms",
     "max_wait",
     type=Span(infinite=True),
-    help="Add what the timer does to fill and load.",
+    default="50",
+    show_default=True,
+    help="The longest a batch waits to fill.",
 )
 @click.option(
     "--mode",
     type=click.Choice(["push", "pull"]),
-    help="A batch is bound to a GPU when it leaves, or an idle GPU takes it.  [default: push]",
+    default="push",
+    show_default=True,
+    help="A batch is bound to a GPU when it leaves, or an idle GPU takes it.",
 )
 @click.option(
-    "--gateways", type=Count(1), help="Split the traffic over so many batchers.  [default: 1]"
+    "--gateways",
+    type=Count(1),
+    default=1,
+    show_default=True,
+    help="Split the traffic over so many batchers.",
 )
 @click.option("--cost-per-gpu-hour", "cost", type=Rate("2.50", "money"), help="Add the money.")
 @json_option
@@ -85,18 +93,13 @@ class Sum:
 def capacity(as_json: bool, **options: Any) -> None:
     """How many GPUs a request rate needs: the floor, and the answer to give.
 
-    --max-wait-ms, --mode and --gateways (a 50 ms timer unless said otherwise) show
-    where batches are not full.
+    The first figures take every batch for full; those under the timer do not.
     """
     asked = ("rate", "max_batch", "batch_time", "slots", "target", "spares")
     total = Sum(**{name: options[name] for name in asked})
     report = capacity_report(total)
-    if any(options[name] is not None for name in ("max_wait", "mode", "gateways")):
-        max_wait = 50.0 if options["max_wait"] is None else options["max_wait"]
-        dock = _dock(total, max_wait, options["gateways"] or 1)
-        report["timer"] = timer_report(
-            total, dock, options["mode"] or "push", options["gateways"] or 1
-        )
+    dock = _dock(total, options["max_wait"], options["gateways"])
+    report["timer"] = timer_report(total, dock, options["mode"], options["gateways"])
     if options["cost"] is not None:
         gpus = report.get("timer", report)["needed"]
         report["cost"] = cost_report(gpus, options["cost"], total.rate)

@@ -293,10 +293,11 @@ function drawing(root, segments, label) {
   };
 }
 
-function replayDock(root, segments) {
+function replayDock(root, segments, begin) {
   const view = drawing(root, segments, "the dock");
   const player = replay(root, {
     ...segments,
+    begin,
     slider: view.axis.group,
     draw: (at, still) => {
       view.draw(at, still);
@@ -317,7 +318,9 @@ function render({ model, el }) {
   });
   const stopTheme = followTheme(root);
   const build = () =>
-    model.get("mode") === "load" ? loadDock(root, model) : replayDock(root, model.get("segments"));
+    model.get("mode") === "load"
+      ? loadDock(root, model)
+      : replayDock(root, model.get("segments"), model.get("begin") ?? 0);
   let stop = build();
   const rebuild = () => {
     if (model.get("mode") === "load") return;

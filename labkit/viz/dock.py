@@ -40,6 +40,7 @@ class Dock(Widget):
 
     segments = traitlets.Dict().tag(sync=True)
     mode = traitlets.Unicode("replay").tag(sync=True)
+    begin = traitlets.Int(0).tag(sync=True)
     origin = traitlets.Int(0).tag(sync=True)
     due_at = traitlets.Int(OPEN).tag(sync=True)
 
@@ -52,7 +53,7 @@ class Dock(Widget):
         # Segments are a dict as well; only theirs has this key, which no type can tell.
         given = isinstance(shown, dict) and "docks" in shown
         segments: Segments = shown if given else dock_segments(shown)  # type: ignore[assignment]
-        super().__init__(segments=segments)
+        super().__init__(segments=segments, begin=at or 0)
         self.at = telling_instant(segments) if at is None else at
         self.theme = theme
 

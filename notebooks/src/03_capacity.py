@@ -195,7 +195,7 @@ for gateways in (1, 5, 10, 20, 100):
 # %% [markdown]
 # Each of a hundred gateways sees 100 req/s, so its boats leave on the timer with six aboard. The pool
 # pays for a hundred quiet mornings at once. Gateways may be many; the **batcher must be one a model**
-# (or as few as the machine allows). One process of this lab holds it, measured in a later notebook.
+# (or as few as the machine allows). One process of this lab holds it.
 #
 # ## A real kind of day
 #
@@ -250,7 +250,7 @@ by_mean = needed_gpus(len(instants) / len(counts), target=target, spares=0)
 by_peak = gpus_for_trace(counts, 1_000, target, 100)
 for gpus in range(by_mean, by_peak + 1):
     latency = fast_run(instants, gpus=gpus)["latency_ms"]
-    print(f"{gpus} GPUs: P95 {latency['p95']:6.0f} ms, worst {latency['max']:6.0f} ms")
+    print(f"GPUs {gpus}: P95 {latency['p95']:6.0f} ms, worst {latency['max']:6.0f} ms")
 
 # %% [markdown]
 # Sized by its mean the service misses its objective on a day whose average is modest. *This* is what

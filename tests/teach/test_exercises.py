@@ -331,3 +331,11 @@ def test_what_is_no_whole_number_is_refused(answer):
     verdict = EXERCISES["01.due_at"].judged(lambda waiting, max_batch, max_wait: answer)
     assert verdict.mark is Mark.FAILED
     assert "an instant in microseconds is a whole number" in verdict.line
+
+
+def test_the_dock_of_a_refuted_answer_opens_where_the_two_part() -> None:
+    exercise = EXERCISES["01.due_at"]
+    verdict = exercise.judged(exercise.compiled("def due_at(w, b, m):\n    return w[-1] + m\n"))
+    dock = verdict.dock()
+    assert dock is not None
+    assert dock.begin == dock.at == 50_000

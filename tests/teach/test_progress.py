@@ -159,7 +159,7 @@ def test_the_map_shows_each_notebook_and_the_next_twenty_minutes():
     note_check("01.take", Mark.FAILED)
     lines = progress().text.split("\n")
     assert re_spaced(lines[2]) == "01 ✓ due_at, ◐ take, ○ resolve, ○ hunt 1 of 4 24"
-    assert lines[-1].startswith("Next 20 minutes: 01.take Who boards? (8 min), 00.costume")
+    assert lines[-1].startswith("Next 20 minutes: 01.take Who boards? (8 min), 00.contract")
     assert "<table" in progress().html
 
 

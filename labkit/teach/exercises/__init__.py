@@ -22,14 +22,14 @@ from labkit.teach.exercises.verdict import Case, Mark, Verdict
 EXERCISES: dict[str, Exercise] = {
     exercise.id: exercise
     for exercise in (
-        COSTUME,
         CONTRACT,
+        COSTUME,
         DUE_AT,
         TAKE,
         RESOLVE,
         FERRY_HUNT,
-        MAX_WAIT,
         RETRY_FITS,
+        MAX_WAIT,
         SERVERS,
         GPUS_FOR_TRACE,
         SUM_IN_TEXT,

@@ -124,7 +124,7 @@ ON_LOSS = Exercise(
         "nothing, and one boat for all is the cheapest retry. A second loss of the same rows makes "
         "them suspects, and suspects travel in smaller company. With a hundred aboard, a request "
         "that sinks every boat costs four boats and 22 calls; then it stands alone, and the "
-        "other 99 are answered. Halving would cost eight boats."
+        "other 99 are answered. Halving would cost up to eight boats."
     ),
     hints=(
         "Who is to blame after the first loss? And when the same people have gone down twice?",

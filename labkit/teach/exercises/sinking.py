@@ -69,7 +69,8 @@ def groups_of(answer: Any, rows: Sequence[int], given: str) -> Groups:
     for row in ids:
         if row not in rows:
             raise Refuted(f"{given}: {shown(row)} was not aboard")
-    if twice := next((row for row in ids if ids.count(row) > 1), None):
+    twice = next((row for row in ids if ids.count(row) > 1), None)
+    if twice is not None:
         raise Refuted(f"{given}: request {twice} goes out twice")
     return [group for group in groups if group]
 

@@ -1,5 +1,6 @@
 """The hunts of notebook 06: something goes down, and what follows is wrong."""
 
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -10,6 +11,7 @@ from labkit.core.units import MS, show_ms
 from labkit.teach.exercises.exercise import Exercise
 from labkit.teach.exercises.hunts import Evidence, Hunt, exhibit, judge_of
 from labkit.teach.exercises.sinking import live, span
+from labkit.teach.page import Page
 from labkit.teach.rig import Fate, Plan
 
 HEAD = ("boat", "left at", "GPU", "aboard", "why", "what became of it")
@@ -128,6 +130,27 @@ BELIEVED = _hunt(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _WithLanes(Page):
+    """A page, and under it in a notebook the lanes: a dock has no place for what sank."""
+
+    trace: Trace
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        from labkit.viz.lanes import Lanes
+
+        display(self._repr_mimebundle_(), raw=True)
+        display(Lanes(self.trace))
+
+
+def on_lanes(hunt: Hunt) -> tuple[Page, None]:
+    """The receipts and the suspects, and what every GPU did."""
+    page, trace = exhibit(hunt)
+    return _WithLanes(page.text, page.html, trace), None
+
+
 def _says(words: str) -> str:
     return f'accused = "{words}"\n'
 
@@ -168,7 +191,7 @@ SINKING_HUNT = Exercise(
         _says("After each loss the last row is not put back."),
         _says("Somebody who went down never goes out again."),
     ),
-    exhibit=lambda: exhibit(FORGOTTEN),
+    exhibit=lambda: on_lanes(FORGOTTEN),
     right="that is the fault: somebody is not put back",
 )
 
@@ -208,6 +231,6 @@ GHOST_HUNT = Exercise(
         _says("The boat that was given up still answers, and that answer is accepted."),
         _says("There is no fence: the old epoch is believed."),
     ),
-    exhibit=lambda: exhibit(BELIEVED),
+    exhibit=lambda: on_lanes(BELIEVED),
     right="that is the fault: an answer from a life that was over is believed",
 )

@@ -7,6 +7,7 @@ from enum import StrEnum
 from html import escape
 from typing import Any
 
+from labkit.core.messages import Depart
 from labkit.core.trace import Trace
 from labkit.teach.page import box, html_table, inline, text_table
 
@@ -127,7 +128,7 @@ class Verdict:
             return None
         from labkit.viz.dock import Dock
 
-        return Dock({"yours": case.yours, "the rule": case.rule})
+        return Dock({"yours": case.yours, "the rule": case.rule}, parting(case.yours, case.rule))
 
     def _ipython_display_(self) -> None:
         """The verdict, and under it the dock: one output cannot hold both."""
@@ -136,3 +137,12 @@ class Verdict:
         display(self._repr_mimebundle_(), raw=True)
         if (dock := self.dock()) is not None:
             display(dock)
+
+
+def parting(yours: Trace, rule: Trace) -> int | None:
+    """The first instant (microseconds) at which only one of the two lets a batch leave."""
+    mine, theirs = (
+        {(now, *(row.id for row in c.rows)) for now, c in trace.commands() if isinstance(c, Depart)}
+        for trace in (yours, rule)
+    )
+    return min((departure[0] for departure in mine ^ theirs), default=None)
