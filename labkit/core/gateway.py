@@ -23,7 +23,7 @@ from labkit.core.messages import (
     Stop,
 )
 from labkit.core.queues import FairQueue
-from labkit.core.settings import Settings
+from labkit.core.settings import CONTRACT_MAX_BATCH, ConfigError, Settings
 from labkit.core.units import NEVER, show_ms
 
 NOW = 0
@@ -74,6 +74,12 @@ class Gateway:
         self.due_at = NEVER
         self.closing = False
         self.mapping = MappingTable()
+        if rule is not None and not 1 <= rule.max_batch <= CONTRACT_MAX_BATCH:
+            raise ConfigError(
+                f"max_batch {rule.max_batch} of the rule: the contract takes 1 to "
+                f"{CONTRACT_MAX_BATCH} strings a batch"
+            )
+        self._tiers = len(settings.tiers)
         self.limit = DepthLimit.same(settings.depth_limit, len(settings.tiers))
         timeouts = [tier.timeout for tier in settings.tiers]
         self._impatient = min(timeouts) < NEVER
@@ -93,13 +99,21 @@ class Gateway:
     # -- arrive -> admit -> queue ------------------------------------------------------------
 
     def arrive(self, request: Request, now: int) -> Sequence[Command]:
-        """Queue a request, or reject it: `unknown_model`, `queue_full`, `draining`."""
+        """Queue a request, or reject it: `unknown_model`, `queue_full`, `draining`.
+
+        Raises IndexError for a tier there is none of; nothing has changed then.
+        """
         replicas = self._serving.get(request.model)
         if replicas is None:
             return (End(request.id, Outcome.REJECTED, "unknown_model"),)
-        queue = replicas.queue
+        queue, tier = replicas.queue, request.tier
+        if tier < 0 or tier >= self._tiers:
+            raise IndexError(
+                f"request {request.id}: tier {tier}; this gateway has tiers 0 to "
+                f"{self._tiers - 1}: add one to Settings.tiers, or correct the request"
+            )
         # What `admits` says of one, written out because every request passes here.
-        if queue.depth + replicas.bound >= self.limit.limits[request.tier] or self.closing:
+        if queue.depth + replicas.bound >= self.limit.limits[tier] or self.closing:
             return (
                 End(request.id, Outcome.REJECTED, "draining" if self.closing else "queue_full"),
             )
@@ -109,7 +123,7 @@ class Gateway:
                 if due_at < self.due_at:
                     self.due_at = due_at
             if self._impatient:
-                expires_at = request.arrived_at + queue.timeouts[request.tier]
+                expires_at = request.arrived_at + queue.timeouts[tier]
                 if expires_at < self.due_at:
                     self.due_at = expires_at
         if request.deadline < NEVER:

@@ -58,6 +58,7 @@ class Settings:
     models: tuple[str, ...] = ("ferry",)
 
     def __post_init__(self) -> None:
+        self._check_whole()
         if not 1 <= self.max_batch <= CONTRACT_MAX_BATCH:
             raise ConfigError(
                 f"max_batch {self.max_batch}: the contract takes 1 to {CONTRACT_MAX_BATCH} "
@@ -82,12 +83,43 @@ class Settings:
             )
         if not self.tiers or not self.models:
             raise ConfigError("a gateway needs at least one tier and one model")
+        if len({*self.models}) < len(self.models):
+            raise ConfigError(f"models {', '.join(self.models)}: each may be named once")
+        for tier in self.tiers:
+            if tier.timeout < 0:
+                raise ConfigError(
+                    f"timeout {show_ms(tier.timeout)} of tier {tier.name!r}: must be 0 or more; "
+                    "leave it out to wait for ever"
+                )
+        if self.reserve < 0:
+            raise ConfigError(f"reserve {show_ms(self.reserve)}: must be 0 or more")
         self._check_budget()
         if self.depth_limit is not None and self.depth_limit < self.max_batch:
             raise ConfigError(
                 f"depth_limit {self.depth_limit} is below one batch of {self.max_batch}: no batch "
                 f"could ever fill; use at least {self.max_batch}, or a smaller max_batch"
             )
+
+    def _check_whole(self) -> None:
+        """A float, even a whole one, would make instants of which sums are not exact."""
+        numbers = {
+            "max_batch": self.max_batch,
+            "max_wait": self.max_wait,
+            "batch_time": self.batch_time,
+            "budget": self.budget,
+            "reserve": self.reserve,
+            "backlog": self.backlog,
+            "depth_limit": self.depth_limit,
+            "overdue_after": self.overdue_after,
+            **{f"timeout of tier {tier.name!r}": tier.timeout for tier in self.tiers},
+        }
+        optional = ("budget", "backlog", "depth_limit", "overdue_after")
+        for name, value in numbers.items():
+            if type(value) is not int and not (value is None and name in optional):
+                of = "" if name in ("max_batch", "backlog", "depth_limit") else " of microseconds"
+                raise ConfigError(
+                    f"{name} {value!r}: must be a whole number{of}; round it at the border"
+                )
 
     def _check_budget(self) -> None:
         if self.budget is None or self.rule != "ferry":

@@ -3,7 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, TextIO
 
 from labkit.core.contract import Scheduler
@@ -206,7 +206,10 @@ def read_jsonl(lines: Iterable[str]) -> Trace:
     for number, line in numbered:
         try:
             before = trace.steps[-1].now if trace.steps else 0
-            trace.steps.append(_step_from(json.loads(line), before))
+            step = _step_from(json.loads(line), before)
+            if step.verb == "arrive":
+                _check_request(step.args[0], len(trace.settings.tiers))
+            trace.steps.append(step)
         except (ValueError, TypeError) as error:
             raise TraceFormatError(
                 f"line {number}: {line.strip()[:80]!r} is not a step ({error}); "
@@ -225,6 +228,17 @@ def _step_from(values: Any, before: int) -> Step:
         verbs = ", ".join(f"{name} ({count})" for name, count in ARGUMENTS.items())
         raise ValueError(f"{verb!r} with {len(args)} arguments; there are {verbs}")
     return Step(now, verb, (Request(**args[0]),) if verb == "arrive" else tuple(args))
+
+
+def _check_request(request: Request, tiers: int) -> None:
+    """Types, and the tier: dataclasses take whatever stands in the file."""
+    for field_ in fields(Request):
+        value, kind = getattr(request, field_.name), type(field_.default)
+        kind = int if field_.default is MISSING or issubclass(kind, int) else kind
+        if field_.name != "tier" and type(value) is not kind:
+            raise ValueError(f"{field_.name} {value!r} is no {kind.__name__}")
+    if type(request.tier) is not int or not 0 <= request.tier < tiers:
+        raise ValueError(f"tier {request.tier!r}: there are 0 to {tiers - 1}")
 
 
 def _header_from(line: str) -> Trace:

@@ -20,7 +20,7 @@ from labkit.core.messages import (
     Stop,
     Tier,
 )
-from labkit.core.settings import Settings, TierRule
+from labkit.core.settings import ConfigError, Settings, TierRule
 from labkit.core.units import MS, NEVER, S
 
 
@@ -198,6 +198,28 @@ def test_an_unknown_model_is_refused():
     assert gateway().arrive(Request(1, model="raft"), 0) == (
         End(1, Outcome.REJECTED, "unknown_model"),
     )
+
+
+@pytest.mark.parametrize("tier", [2, 99, -1, -2])
+def test_a_tier_there_is_none_of_is_refused_and_changes_nothing(tier: int):
+    door = gateway()
+    with pytest.raises(IndexError, match=f"request 7: tier {tier}; .* tiers 0 to 1"):
+        door.arrive(Request(7, tier=tier), 0)
+    assert (door.depth(), door.due_at) == (0, NEVER)
+    come(door, 0, 8)
+    assert leave(door, 50) == [(1, 0, [8])]
+
+
+@pytest.mark.parametrize("seats", [0, -1, 101])
+def test_a_rule_of_ones_own_with_impossible_seats_is_refused(seats: int):
+    class Mine:
+        max_batch = seats
+
+        def due_at(self, bank):
+            return bank.oldest_at
+
+    with pytest.raises(ConfigError, match=f"max_batch {seats} of the rule"):
+        Gateway(Settings(), rule=Mine())
 
 
 def test_a_group_comes_in_whole_or_not_at_all():

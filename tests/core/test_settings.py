@@ -1,6 +1,7 @@
 """Settings that contradict themselves are refused, with the arithmetic."""
 
 import json
+import re
 
 import pytest
 
@@ -96,3 +97,22 @@ def test_changed_settings_are_checked_again():
 def test_settings_survive_json():
     settings = Settings(tiers=SERVED, models=("a", "b"), backlog=None, depth_limit=500)
     assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))) == settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tiers": (TierRule("paid", -1),)}, "timeout -0.001 ms of tier 'paid': must be 0 or more"),
+        ({"reserve": -1}, "reserve -0.001 ms: must be 0 or more"),
+        ({"models": ("a", "b", "a")}, "models a, b, a: each may be named once"),
+        ({"max_wait": float("nan")}, "max_wait nan: must be a whole number of microseconds"),
+        ({"batch_time": 0.1}, "batch_time 0.1: must be a whole number of microseconds"),
+        ({"overdue_after": 2.5e5}, "overdue_after 250000.0: must be a whole number"),
+        ({"max_batch": 2.5}, "max_batch 2.5: must be a whole number"),
+        ({"backlog": 0.5}, "backlog 0.5: must be a whole number"),
+        ({"depth_limit": True}, "depth_limit True: must be a whole number"),
+    ],
+)
+def test_what_no_gateway_could_count_with_is_refused(changes, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        Settings(**changes)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from random import Random
 
 import pytest
@@ -268,3 +269,21 @@ def test_a_step_before_the_one_before_it_is_refused():
     read('[5, "advance"]', '[5, "advance"]', '[6, "advance"]')
     with pytest.raises(TraceFormatError, match=r"line 3: .* whole microseconds, 5 or later"):
         read('[5, "advance"]', '[4, "advance"]')
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tier": 2}, "tier 2: there are 0 to 1"),
+        ({"tier": "paid"}, "tier 'paid': there are 0 to 1"),
+        ({"id": "seven"}, "id 'seven' is no int"),
+        ({"arrived_at": 0.5}, "arrived_at 0.5 is no int"),
+        ({"tenant": ["a"]}, "tenant ['a'] is no str"),
+        ({"deadline": None}, "deadline None is no int"),
+    ],
+)
+def test_a_request_that_no_gateway_could_take_is_refused_with_its_line(changes, said):
+    step = json.dumps([0, "arrive", {"id": 1, "prompt": "p", **changes}])
+    with pytest.raises(TraceFormatError, match=re.escape(said)) as refused:
+        read_jsonl([HEADER, step])
+    assert str(refused.value).startswith("line 2: ")
