@@ -83,16 +83,17 @@ for what, (now, boat) in (("sank", down), ("again", again)):
     print(f"{what:5} batch {boat.batch_id}, GPU {boat.gpus[0]}, {to_ms(now):.1f} ms: {ids}")
 
 # %% [markdown]
-# The same people in the same order, on another GPU. Now row by row: what each of them had behind it,
-# to the microsecond. The four parts add up, since each begins where the one before it ended.
+# The same people in the same order, on another GPU. Now row by row, and what each of them had behind
+# it, to the microsecond. The four parts add up, since each begins where the one before it ended.
 
 # %% tags=["answer"]
 accounts = Ledger(trace.steps).accounts
-print("request   waited + lost + waited + GPU = latency")
+print("request  batch, GPU   again    waited + lost + waited + GPU = latency (ms)")
 for row in (*down[1].rows[:3], down[1].rows[-1]):
-    account = accounts[row.id]
-    spent = [to_ms(stage.end - stage.start) for stage in account.stages]
-    print(f"{row.id:7}  ", " + ".join(f"{ms:.1f}" for ms in spent), f"= {sum(spent):.1f} ms")
+    spent = [to_ms(stage.end - stage.start) for stage in accounts[row.id].stages]
+    places = "      ".join(f"{boat.batch_id:2}, {boat.gpus[0]}" for _, boat in (down, again))
+    print(f"{row.id:7}      {places}    ", end="")
+    print(" + ".join(f"{ms:.1f}" for ms in spent), f"= {sum(spent):.1f}")
 
 # %% [markdown]
 # ## Where: to the head of the line
@@ -181,7 +182,7 @@ print(f"{report['answered']} answered, {report['failed']} failed")
 
 # %% [markdown]
 # Whole, whole again, ten tens, ten alone: 22 calls, four GPUs, and one request that fails by itself.
-# Halving would have named it too, with twice the dead. On a GPU each death costs minutes, so the
+# Halving would have named it too, with up to eight dead. On a GPU each death costs minutes, so the
 # company shrinks fast.
 #
 # ## Came back, and wrong
@@ -330,12 +331,8 @@ print(f"worst case, from 02  {500 - 50 - 2 * 100 - network_ms} ms")
 # Ask back: *the P95 of whom?* Here is the sinking you began with, once for everybody.
 
 # %% tags=["answer"]
-everyone = sinking.report()["latency_ms"]
-print(
-    f"{len(down[1].rows) / len(morning):.1%} sank; P95 of everybody {everyone['p95']:.0f} ms,",
-    end=" ",
-)
-print(f"P99 {everyone['p99']:.0f} ms, worst {everyone['max']:.0f} ms")
+everyone, share = sinking.report()["latency_ms"], len(down[1].rows) / len(morning)
+print(f"{share:.1%} sank; everybody: P95 {everyone['p95']:.0f} ms, P99 {everyone['p99']:.0f} ms")
 
 # %% [markdown]
 # One death at a time hurts fewer than one request in twenty, and then the P95 of **everybody** does
@@ -419,8 +416,9 @@ Lanes(recorded, window=(struck_at - 200 * MS, struck_at + 300 * MS), at=struck_a
 # ## The client sends it again
 #
 # All this was inside. Outside, a client loses patience and sends the request once more, and now two
-# requests are one wish. It marks them with one **idempotency key**. Three calls with a key on the same
-# river, while the GPU of the first one dies:
+# requests are one wish. It marks both with one **idempotency key**. Here a door stands before the
+# gateway: it is told what happens, and each call hands back what is to be done. Three calls come with
+# one key, and the GPU of the first one dies.
 
 # %%
 key, prompt = Key("acme", "/v1/completions", "order-17"), "When does the ferry leave?"

@@ -88,7 +88,7 @@ class LearnersLoss(Gateway):
         ids = list(rows)
         given = f"rows {shown(ids, 40)}, losses {losses}"
         groups = groups_of(self.function(list(ids), losses), ids, given)
-        rule = [list(piece) for piece in after_loss(ids, losses)]
+        rule = [[row.id for row in piece] for piece in after_loss(batch.alive(), losses)]
         if self.first is None and groups != rule:
             self.first = Sank(ids, losses, groups, rule)
         self._push_front(replicas, [([rows[i] for i in group], losses) for group in groups])
@@ -162,8 +162,8 @@ def came_back(rows: Sequence[int], outputs: Sequence[str] | None) -> Back:
     `outputs` None: the call raised. Halves then; all together when the count is wrong.
     """
     if outputs is None:
-        halves = [list(half) for half in after_raise(rows)] if len(rows) > 1 else []
-        return {}, halves
+        halves = after_raise([Request(row) for row in rows]) if len(rows) > 1 else []
+        return {}, [[row.id for row in half] for half in halves]
     if len(outputs) != len(rows):
         return {}, [list(rows)]
     return dict(zip(rows, outputs, strict=True)), []
