@@ -1,17 +1,20 @@
 """Torch behind the dispatcher: real text, real deaths, and a caller that never loads torch."""
 
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("torch")
 
+from labkit.cli.live import live as command
 from labkit.core.messages import Request
 from labkit.core.settings import Settings
 from labkit.core.units import S
@@ -35,6 +38,18 @@ OTHERS = 0.3
 """More of a core than this taken by other processes, and a run's figures are theirs."""
 
 RESPAWNS = int(os.environ.get("LABKIT_RESPAWNS", "5"))
+
+
+@pytest.fixture
+def labkit_live() -> Callable[..., dict]:
+    """The report of `labkit live` with these words."""
+
+    def run(*words: str) -> dict:
+        done = CliRunner().invoke(command, [*words, "--overdue-ms", "5000", "--json"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    return run
 
 
 def torch_pair(overdue_after: int = 5 * S) -> Live:
@@ -183,6 +198,15 @@ def test_auto_is_torch_on_the_cores_and_timers_for_the_rest() -> None:
         shown = [gpu.get("kind", "timer") for gpu in live.snapshot()["gpus"]]
     assert shown == kinds
     assert all(carries(answer, f"passenger {n}") for n, answer in enumerate(answers))
+
+
+def test_the_command_says_what_it_chose_and_what_computing_took(labkit_live) -> None:
+    report = labkit_live("--workers", "auto", "--gpus", "2", "--rate", "40", "--seconds", "1")
+    assert report["banner"] == plan_workers(2).banner
+    assert report["offered"] == report["answered"] > 0
+    assert 0 < report["raw_ms"]["p50"] <= report["padded_ms"]["p50"]
+    fake = labkit_live("--workers", "fake", "--rate", "40", "--seconds", "0.2")
+    assert (fake["banner"], fake["raw_ms"], fake["padded_ms"]) == (None, None, None)
 
 
 def test_auto_without_torch_is_timers_alone(monkeypatch) -> None:
