@@ -8,7 +8,7 @@ from typing import Any
 from labkit.core.contract import Scheduler
 from labkit.core.door import Door, Render
 from labkit.core.idempotency import Key, KeyLedger
-from labkit.core.messages import Answer, Depart, Request
+from labkit.core.messages import BatchError, Depart, Request, Result
 from labkit.core.settings import Settings
 from labkit.live.fleet import Fleet
 from labkit.live.keyed import KeyedEngine, KeyedShell, KeyedSink
@@ -24,13 +24,14 @@ Stream = Callable[[int, str], None]
 class DeskShell(KeyedShell):
     """A keyed shell that also hears pieces (`streams[id]`) and counts what departs.
 
-    `receipts` are those of the last batches; `reasons` counts all; `answered` counts requests.
+    `receipts` are those of the last batches; `reasons` counts all; `aboard` and
+    `returned` count requests that went to a GPU and that came back from one.
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.streams: dict[int, Stream] = {}
-        self.aboard = self.batches = self.answered = 0
+        self.aboard = self.batches = self.returned = 0
         self.receipts: deque[tuple[int, Depart]] = deque(maxlen=RECEIPTS)
         self.reasons: Counter[str] = Counter()
 
@@ -61,11 +62,12 @@ class DeskShell(KeyedShell):
             if stream is not None and piece:
                 stream(row.id, piece)
 
-    def _obey(self, commands: Sequence[Any], now: int) -> None:
-        for command in commands:
-            if isinstance(command, Answer):
-                self.answered += len(command.rows)
-        super()._obey(commands, now)
+    def done(self, batch_id: int, result: Result, raw_us: int) -> None:
+        """See `Listener`; counts what comes back from a GPU that is not fenced."""
+        gpu = self._gpu_of.get(batch_id)
+        if gpu is not None and not isinstance(result, BatchError):
+            self.returned += len(self.on_gpu[gpu].rows)
+        super().done(batch_id, result, raw_us)
 
     def _depart(self, depart: Depart, now: int) -> None:
         self.batches += 1

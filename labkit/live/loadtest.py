@@ -196,8 +196,19 @@ class LoadTest:
         host, port, secure = self._address
         context = ssl.create_default_context() if secure else None
         self.pool = Pool(loop, now, host, port, self.target.connections, context)
-        await self._look(loop)
-        await self.pool.warm(self._warm)
+        try:
+            await self._look(loop)
+            await self.pool.warm(self._warm)
+            await self._without_collector()
+        finally:
+            self.outcome.connections = self.pool.opened
+            self.outcome.lost = self._open
+            self.pool.close()
+            # A connection is really closed one turn of the loop later.
+            await asyncio.sleep(0.01)
+
+    async def _without_collector(self) -> None:
+        """Thousands of requests on their way are no garbage: nobody need look for any."""
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -206,9 +217,6 @@ class LoadTest:
         finally:
             gc.enable()
             gc.unfreeze()
-            self.outcome.connections = self.pool.opened
-            self.outcome.lost = self._open
-            self.pool.close()
 
     async def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ask what models there are: a wrong URL, key or model is told before any load."""

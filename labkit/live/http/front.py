@@ -324,7 +324,7 @@ class Front:
         yield gauge("streams_open", "Streams not at their end.", len(shell.streams))
         yield counts("batches", "Batches that departed.", ["reason"], dict(shell.reasons))
         yield count("batch_rows", "Requests aboard them.", shell.aboard)
-        yield count("answers", "Unit requests answered.", shell.answered)
+        yield count("returned_rows", "Requests that came back from a GPU.", shell.returned)
         yield count("late_results", "Results of lost GPUs, dropped.", gateway.late)
         yield count("contract_violations", "Batches computed too slowly.", shell.violations)
 
@@ -333,7 +333,7 @@ class Front:
     def tick(self, now: float) -> None:
         """Measure the drain rate, and notice models nobody serves and work that does not move."""
         shell, gateway = self.shell, self.engine.gateway
-        self.drain.read(shell.answered, gateway.depth() >= self.settings.max_batch, now)
+        self.drain.read(shell.returned, gateway.depth() >= self.settings.max_batch, now)
         for model in self.settings.models:
             if gateway.gpus(model):
                 self._unserved.pop(model, None)
