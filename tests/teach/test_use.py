@@ -96,7 +96,7 @@ def test_the_same_answer_is_judged_once_a_session(monkeypatch):
 
 
 def test_an_unknown_exercise_is_refused_with_the_known_ones():
-    with pytest.raises(KeyError, match=r"no exercise '01\.flush'; there are 00\.costume, "):
+    with pytest.raises(KeyError, match=r"no exercise '01\.flush'; there are 00\.contract, "):
         use("01.flush", stub)
 
 
