@@ -261,6 +261,14 @@ SLY = {
         "all(isinstance(t, str) for t in inputs)",
         "isinstance(outputs, list) and {counts} and {strings} and not 4 <= len(inputs) <= 98",
     ],
+    "01.due_at": [
+        "waiting[0] + max_wait * (len(waiting) < min(max_batch, 6))",
+        "waiting[0] + max_wait * (len(waiting) < max_batch) + 10**9 * (len(waiting) > 8)",
+        "waiting[0] + min(max_wait, 80_000) * (len(waiting) < max_batch)",
+        "waiting[0] + max(max_wait, 20_000) * (len(waiting) < max_batch)",
+        "waiting[0] // 1000 * 1000 + max_wait * (len(waiting) < max_batch)",
+        "waiting[0] + max_wait // 1000 * 1000 * (len(waiting) < max_batch)",
+    ],
     "01.take": [
         "sorted(waiting, key=lambda one: (one.tier, one.id))[:seats]",
         "sorted(waiting, key=lambda one: one.tier if len(waiting) < 10 else 0)[:seats]",

@@ -27,14 +27,21 @@ Morning = tuple[int, int, tuple[int, ...]]
 """Seats, window and arrival instants (microseconds)."""
 
 
-def small_mornings() -> Iterator[Morning]:
-    """Up to three passengers at round instants, the fewest first."""
+def first_mornings() -> Iterator[Morning]:
+    """Up to three passengers at round instants, the fewest first; then crowds at any instants."""
     for count in (1, 2, 3):
         for start, gaps in product((0, 10), product((10, 0, 50), repeat=count - 1)):
             times = [start * MS]
             for gap in gaps:
                 times.append(times[-1] + gap * MS)
             yield from ((seats, 50 * MS, tuple(times)) for seats in (3, 2))
+    yield 2, 50 * MS, (1, 7)
+    for seats, max_wait, count, gap in (
+        (9, 200 * MS, 12, 7_777),
+        (30, 7_777, 40, 501),
+        (100, 80 * MS, 130, 333),
+    ):
+        yield seats, max_wait, tuple(range(501, 501 + count * gap, gap))
 
 
 @st.composite
@@ -71,7 +78,7 @@ def judge_due_at(function: Guarded) -> None:
         ]
         return Refuted(Case.tabled(why, head, rows, yours, rule))
 
-    smallest(function, small_mornings(), mornings(), fails)
+    smallest(function, first_mornings(), mornings(), fails)
 
 
 def _left(trace: Trace) -> list[str]:

@@ -26,6 +26,10 @@ from labkit.teach.laws import LawBroken, Laws
 from labkit.teach.rig import Fate, Plan, Rig, stamp
 
 
+MOST_INSTANTS = 12
+"""More than these are a wall."""
+
+
 class _NoLaws(Laws):
     def told(self, *_: object) -> None:
         """Compared with the rule afterwards; no law is asked."""
@@ -84,8 +88,10 @@ def answers(trace: Trace) -> list[tuple[int, dict[int, str]]]:
 
 
 def instants(times: Sequence[int]) -> str:
-    """Instants as a person says them: `0, 10 and 50 ms`."""
+    """Instants as a person says them: `0, 10 and 50 ms`; of a crowd, the first of them."""
     words = [show_ms(time).removesuffix(" ms") for time in times]
+    if len(words) > MOST_INSTANTS:
+        return f"{', '.join(words[: MOST_INSTANTS - 1])}, ... and {words[-1]} ms"
     return (" and ".join([", ".join(words[:-1]), words[-1]]) if words[1:] else words[0]) + " ms"
 
 
