@@ -249,10 +249,12 @@ class Live:
 
     def hang(self, gpu: int, seconds: float) -> None:
         """Let this GPU do nothing for a while, alive and silent, after the batch it is at."""
+        _check_amount("hang for", seconds, "0 or more seconds")
         self._call(self.fleet.inject, self._gpu(gpu), "hang", seconds)
 
     def straggle(self, gpu: int, factor: float) -> None:
         """Make this GPU's batches take `factor` times as long, until it is restarted."""
+        _check_amount("straggle by", factor, "a factor above 0", above=True)
         self._call(self.fleet.inject, self._gpu(gpu), "straggle", factor)
 
     def poison(self, gpu: int) -> None:
@@ -315,7 +317,7 @@ class Live:
         self._serving().call(function, *arguments)
 
     def _gpu(self, gpu: int) -> int:
-        if not 0 <= gpu < self.gpus:
+        if not isinstance(gpu, int) or not 0 <= gpu < self.gpus:
             raise ValueError(f"GPU {gpu}: this engine has GPUs 0 to {self.gpus - 1}")
         return gpu
 
@@ -341,6 +343,13 @@ def _check_request(
             f"deadline_ms {deadline_ms!r}: must be a number of milliseconds, such as 200; "
             "leave it out for none"
         )
+
+
+def _check_amount(what: str, amount: object, wanted: str, above: bool = False) -> None:
+    """A clock that is told nan, or to run backwards, harms more than the GPU it was meant for."""
+    good = isinstance(amount, int | float) and isfinite(amount) and amount >= 0
+    if not good or (above and not amount):
+        raise ValueError(f"{what} {amount!r}: must be {wanted}")
 
 
 def _after_fork() -> None:

@@ -158,6 +158,18 @@ def test_a_request_that_cannot_be_is_refused_and_the_engine_serves_on(wrong, sai
         assert carries(live.submit("b").result(5), "b")
 
 
+@pytest.mark.parametrize("amount", [float("nan"), float("inf"), -1, "1"])
+def test_a_fault_that_cannot_be_is_refused_before_any_gpu_hears_of_it(amount) -> None:
+    with fake() as live:
+        with pytest.raises(ValueError, match=f"hang for {amount!r}: .* seconds"):
+            live.hang(0, amount)
+        with pytest.raises(ValueError, match=f"straggle by {amount!r}: .* factor"):
+            live.straggle(0, amount)
+        with pytest.raises(ValueError, match=r"GPU 0.5: this engine has GPUs 0 to 1"):
+            live.kill(0.5)  # type: ignore[arg-type]
+        assert carries(live.submit("b").result(5), "b")
+
+
 def test_whoever_sends_while_it_stops_hears_something(until) -> None:
     live = fake().start()
     engine = live._engine
