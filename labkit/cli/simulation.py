@@ -43,6 +43,12 @@ def plan_from(options: dict[str, Any]) -> Plan:
 
     load = load_from(options)
     settings = settings_from(options, tiers=SERVED if options["expire"] else PATIENT)
+    save = options["save_trace"]
+    if save is not None and load.trace is not None and save.exists() and save.samefile(load.trace):
+        raise Problem(
+            f"--save-trace {save} is the file of --trace, and would overwrite what is read; "
+            "give another name"
+        )
     if options["replications"] > 1 and load.trace is not None:
         raise Problem(
             f"--replications {options['replications']} with --trace {load.trace}: a trace is one "

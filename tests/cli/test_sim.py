@@ -220,3 +220,16 @@ def _report(options: str) -> dict:
 
 def _invoke(line: str) -> Result:
     return CliRunner().invoke(main, line.split())
+
+
+def test_a_saved_trace_never_overwrites_the_one_that_is_read(tmp_path):
+    path = tmp_path / "azure.csv"
+    text = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"
+    path.write_text(text)
+    (tmp_path / "again.csv").hardlink_to(path)
+    for name in ("azure.csv", "again.csv"):
+        asked = ["sim", "--trace", str(path), "--save-trace", str(tmp_path / name)]
+        result = CliRunner().invoke(main, asked)
+        assert result.exit_code == 2
+        assert "would overwrite what is read; give another name" in " ".join(result.output.split())
+        assert path.read_text() == text
