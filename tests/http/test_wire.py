@@ -121,13 +121,24 @@ def test_a_flood_of_headers_is_refused(place, head):
     assert statuses(place.raw(place.request(BODY, head))) == [431]
 
 
-def test_a_header_without_an_end_is_refused(place):
+@pytest.mark.parametrize("step", [1_000, 100_000])
+def test_a_header_without_an_end_is_refused(place, step):
     wire = b"GET / HTTP/1.1\r\nx-endless: " + b"x" * 2 * MOST_HEAD
     with line_to(place) as line:
-        for number in range(0, len(wire), 1_000):
-            line.sendall(wire[number : number + 1_000])
+        for number in range(0, len(wire), step):
+            line.sendall(wire[number : number + step])
         assert statuses(line.recv(65_536)) == [431]
         assert line.recv(65_536) == b""
+
+
+def test_a_piece_with_many_requests_is_no_long_header(place):
+    with line_to(place) as line:
+        line.sendall(HEALTH * 1_000 + HEALTH[:20])
+        heard = b""
+        while heard.count(b"HTTP/1.1 200") < 1_000:
+            heard += line.recv(65_536)
+        line.sendall(HEALTH[20:])
+        assert statuses(line.recv(65_536)) == [200]
 
 
 def test_a_body_that_says_it_is_too_large_is_refused_unread(place):
@@ -191,11 +202,11 @@ def test_the_slow_and_the_idle_are_ended(serve):
         slow.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n")
         busy.sendall(HEALTH)
         assert statuses(busy.recv(65_536)) == [200]
-        until(lambda: len(server._hub.open) == 3)
+        until(lambda: len(server.carrier.hub.open) == 3)
 
         def look(seconds):
             now = loop.time() + seconds
-            for connection in list(server._hub.open):
+            for connection in list(server.carrier.hub.open):
                 connection.look(now)
 
         server.engine.call(look, 11.0)
@@ -216,22 +227,22 @@ def test_a_reader_who_does_not_read_is_cut_off(serve):
             line.sendall(flood)
 
         def look():
-            for connection in list(server._hub.open):
+            for connection in list(server.carrier.hub.open):
                 connection.look(loop.time() + 11.0)
 
         server.engine.call(look)
-        until(lambda: not server._hub.open)
+        until(lambda: not server.carrier.hub.open)
 
 
 def test_too_many_connections_are_told_so(serve):
     place = serve()
-    place.server._hub.most = 3
+    place.server.carrier.hub.most = 3
     lines = [line_to(place) for _ in range(3)]
-    until(lambda: len(place.server._hub.open) == 3)
+    until(lambda: len(place.server.carrier.hub.open) == 3)
     assert statuses(place.raw(HEALTH)) == [503]
     for line in lines:
         line.close()
-    until(lambda: not place.server._hub.open)
+    until(lambda: not place.server.carrier.hub.open)
     assert place.ask("/healthz").status == 200
 
 

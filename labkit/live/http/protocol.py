@@ -153,6 +153,7 @@ class Connection(asyncio.Protocol):
     """One client's connection: parse, hand over, answer in order."""
 
     __slots__ = (
+        "_begun",
         "_begun_at",
         "_body",
         "_body_size",
@@ -187,6 +188,7 @@ class Connection(asyncio.Protocol):
         self._heard_at = hub.loop.time()
         self._refused: Refusal | None = None
         self._in_head = False
+        self._begun = self._head_size = 0
         self._pumping = False
         self._lingers = False
         self._paused = False
@@ -209,7 +211,9 @@ class Connection(asyncio.Protocol):
         if self._lingers:
             return
         self._heard_at = self.hub.loop.time()
-        if self._in_head:
+        if self._begun_at is None:
+            self._begun = 0
+        elif self._in_head:
             self._head_size += len(data)
         try:
             self._parser.feed_data(data)
@@ -221,6 +225,9 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             if self._refused is None:
                 self._refused = Refusal("bad_http", f"this is not HTTP/1.1: {error}")
+        if self._begun == 1 and not self._head_size:
+            # It began with this very piece, so as far as is known it is as long.
+            self._head_size = len(data)
         if self._in_head and self._head_size > MOST_HEAD:
             self._refused = self._refused or Refusal("headers_too_large")
         if self._refused is not None:
@@ -255,6 +262,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """The first byte of a request."""
         self._begun_at = self._heard_at
+        self._begun += 1
         self._headers: dict[bytes, bytes] = {}
         self._url = b""
         self._body = b""

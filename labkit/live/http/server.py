@@ -5,16 +5,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from labkit.core.settings import Settings
 from labkit.live.configure import fleet_of, loop_factory
 from labkit.live.desk import DeskEngine
 from labkit.live.errors import LiveError
 from labkit.live.fleet import Fleet
+from labkit.live.http.asgi import Uvicorn
 from labkit.live.http.front import TICK_S, Front
 from labkit.live.http.lab import LabRoutes
-from labkit.live.http.protocol import Hub
+from labkit.live.http.protocol import Handle, Hub
 from labkit.live.keys import KeyFile, KeyProblem, Keyring
 from labkit.live.ledger import Journal
 
@@ -27,11 +28,53 @@ DRAIN_WITHIN_S = 10.0
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
+class Carrier(Protocol):
+    """What carries exchanges to the front and back: our own protocol, or a server of others'."""
+
+    async def open(self, listener: socket.socket) -> None:
+        """Accept connections on this socket from now on."""
+
+    def sweep(self) -> None:
+        """Once a second."""
+
+    async def close(self, within: float) -> None:
+        """Accept no more, let what is answered reach its client, hang up within these seconds."""
+
+
+class OwnProtocol:
+    """The carrier of our own: `labkit.live.http.protocol`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, handle: Handle, most: int) -> None:
+        self.hub = Hub(loop, handle, most)
+        self._listening: asyncio.Server | None = None
+
+    async def open(self, listener: socket.socket) -> None:
+        """See `Carrier`."""
+        self._listening = await self.hub.loop.create_server(
+            self.hub.connection, sock=listener, backlog=BACKLOG
+        )
+
+    def sweep(self) -> None:
+        """See `Carrier`; ends the slow and the idle."""
+        self.hub.sweep()
+
+    async def close(self, within: float) -> None:
+        """See `Carrier`."""
+        if self._listening is not None:
+            self._listening.close()
+        self.hub.close()
+        deadline = self.hub.loop.time() + within
+        while self.hub.open and self.hub.loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        self.hub.abort()
+        await asyncio.sleep(0)
+
+
 class Server:
     """An OpenAI-compatible server on one thread, with one process a GPU behind it.
 
-    `workers` and `options` as in `Live`. `start` returns when it can answer; `close` gives every
-    open request an outcome first.
+    `workers` and `options` as in `Live`; `uvicorn` carries it on that server. `start` returns when
+    it can answer; `close` gives every open request an outcome first.
     """
 
     def __init__(
@@ -47,6 +90,7 @@ class Server:
         port: int = 0,
         journal: Journal | None = None,
         uvloop: bool = True,
+        uvicorn: bool = False,
         trace: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -69,8 +113,11 @@ class Server:
         self.front.lab = LabRoutes(self.engine).serve
         self._key_file = key_file
         self._keys_at = 0 if key_file is None else key_file.changed_at()
-        self._hub: Hub | None = None
-        self._listening: asyncio.Server | None = None
+        self.carrier: Carrier = (
+            Uvicorn(self.front.handle)
+            if uvicorn
+            else OwnProtocol(self.engine.loop, self.front.handle, most_connections())
+        )
         self._ticks = 0
 
     @property
@@ -105,7 +152,7 @@ class Server:
                 time.sleep(0.01)
             cut = self.front.counters.in_flight
             self.engine.call(self.engine.shell.end_all, "engine_stopped")
-            self._on_loop(self._hang_up(max(deadline - time.monotonic(), 1.0)))
+            self._on_loop(self.carrier.close(max(deadline - time.monotonic(), 1.0)))
         except LiveError:
             cut = self.front.counters.in_flight
         finally:
@@ -132,28 +179,12 @@ class Server:
         return asyncio.run_coroutine_threadsafe(coroutine, self.engine.loop).result(within)
 
     async def _listen(self, listener: socket.socket) -> None:
-        loop = self.engine.loop
-        self._hub = Hub(loop, self.front.handle, most_connections())
-        self._listening = await loop.create_server(
-            self._hub.connection, sock=listener, backlog=BACKLOG
-        )
+        await self.carrier.open(listener)
         self._tick()
 
     def _drain(self) -> None:
         self.front.draining = True
         self.engine.shell.close()
-
-    async def _hang_up(self, within: float) -> None:
-        """Close every connection once its response is on the wire."""
-        if self._listening is None or self._hub is None:
-            return
-        self._listening.close()
-        self._hub.close()
-        deadline = self.engine.loop.time() + within
-        while self._hub.open and self.engine.loop.time() < deadline:
-            await asyncio.sleep(0.01)
-        self._hub.abort()
-        await asyncio.sleep(0)
 
     # -- now and then -----------------------------------------------------------------------------
 
@@ -162,8 +193,8 @@ class Server:
         loop = self.engine.loop
         self.front.tick(loop.time())
         self._ticks += 1
-        if self._hub is not None and self._ticks % round(1 / TICK_S) == 0:
-            self._hub.sweep()
+        if self._ticks % round(1 / TICK_S) == 0:
+            self.carrier.sweep()
             self._read_keys()
         loop.call_later(TICK_S, self._tick)
 
