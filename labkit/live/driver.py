@@ -34,8 +34,8 @@ _one_at_a_time = threading.RLock()
 class Live:
     """A gateway and its GPUs, running until it is stopped; `with Live() as live:` stops it.
 
-    `workers`: one kind for all GPUs (`timer`, `cpu`, `cuda`, `fake` or `module:function`), a kind
-    for each, or a `Fleet`; `options` go to the kinds' factories. `trace`: keep a ring of the last
+    `workers`: one kind for all GPUs (`timer`, `cpu`, `cuda`, `fake`, `module:function`; `auto` is
+    what this machine has), a kind for each, or a `Fleet`; `options` go to the kinds' factories. `trace`: keep a ring of the last
     so many verb calls. One engine runs in a process at a time. Leaving the `with` block normally
     answers everybody first (`close`); leaving it by an exception stops at once, and every open
     reply gets an outcome all the same.

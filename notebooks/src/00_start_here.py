@@ -52,7 +52,7 @@ LoadDock()
 # Here it is, on this machine, with real processes in the place of GPUs:
 
 # %% tags=["live", "nbval-ignore-output"]
-with Live(gpus=gpus) as live:
+with Live(gpus=gpus, workers="auto") as live:
     for answer in live.ask(["Is the ferry running today?", "Two tickets, please."]):
         print("LIVE ", answer)
 

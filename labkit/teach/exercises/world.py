@@ -25,7 +25,6 @@ from labkit.teach.exercises.verdict import Refuted
 from labkit.teach.laws import LawBroken, Laws
 from labkit.teach.rig import Fate, Plan, Rig, stamp
 
-
 MOST_INSTANTS = 12
 """More than these are a wall."""
 
