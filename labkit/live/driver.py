@@ -35,10 +35,10 @@ class Live:
     """A gateway and its GPUs, running until it is stopped; `with Live() as live:` stops it.
 
     `workers`: one kind for all GPUs (`timer`, `cpu`, `cuda`, `fake`, `module:function`; `auto` is
-    what this machine has), a kind for each, or a `Fleet`; `options` go to the kinds' factories. `trace`: keep a ring of the last
-    so many verb calls. One engine runs in a process at a time. Leaving the `with` block normally
-    answers everybody first (`close`); leaving it by an exception stops at once, and every open
-    reply gets an outcome all the same.
+    what this machine has), a kind for each, or a `Fleet`; `options` go to the kinds' factories.
+    `trace`: keep a ring of the last so many verb calls. One engine runs in a process at a time.
+    Leaving the `with` block normally answers everybody first (`close`); leaving it by an exception
+    stops at once, and every open reply gets an outcome all the same.
     """
 
     def __init__(
