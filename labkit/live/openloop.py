@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from math import isfinite
 from typing import Any, Literal
 
 from labkit.core.books import Books, percentile
@@ -43,6 +44,10 @@ class Fault:
     how: How = "kill"
     gpu: int | None = None
     amount: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.amount) and self.amount >= 0):
+            raise ValueError(f"amount {self.amount}: give seconds or a factor, 0 or more")
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import pytest
 from labkit.core.messages import Request
 from labkit.core.units import MS
 from labkit.gpu.tag import carries
-from labkit.live import Expired, FakeFleet, Live, LiveError, Rejected, live_settings
+from labkit.live import Expired, FakeFleet, Fault, Live, LiveError, Rejected, live_settings
 from labkit.workload.prompts import PromptError
 
 pytestmark = pytest.mark.live
@@ -282,3 +282,9 @@ def test_the_ring_keeps_the_last_verb_calls() -> None:
     assert trace is not None
     assert len(trace.steps) == 5
     assert "finish" in {step.verb for step in trace.steps}
+
+
+@pytest.mark.parametrize("amount", [float("nan"), float("inf"), -1.0])
+def test_a_fault_without_a_sensible_amount_is_refused_where_it_is_made(amount: float) -> None:
+    with pytest.raises(ValueError, match="give seconds or a factor, 0 or more"):
+        Fault(1.0, "hang", 0, amount)
