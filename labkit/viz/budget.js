@@ -6,9 +6,12 @@ function budgetView(parent, shown) {
   const { bar, limit, over } = shown;
   const group = svg(parent, "g", { class: "lk-budget" });
   const defs = svg(group, "defs");
-  const reserve = hatch(defs, "muted");
+  const fills = {
+    reserve: hatch(defs, "muted"),
+    lost: hatch(defs, "red", { crossed: true }),
+  };
   for (const { x, width, kind } of shown.boxes) {
-    const fill = kind === "reserve" ? { style: `fill: ${reserve}` } : {};
+    const fill = fills[kind] ? { style: `fill: ${fills[kind]}` } : {};
     svg(group, "rect", {
       x: x + 1, y: bar.y, width: Math.max(width - 2, 1), height: bar.height,
       class: `lk-part lk-${kind}`, ...fill,
@@ -23,7 +26,7 @@ function budgetView(parent, shown) {
   if (over) {
     svg(group, "rect", {
       x: over.x + 1, y: bar.y, width: Math.max(over.width - 2, 1), height: bar.height,
-      class: "lk-over", style: `fill: ${hatch(defs, "red", { crossed: true })}`,
+      class: "lk-over", style: `fill: ${fills.lost}`,
     });
   }
   svg(group, "path", { d: `M${limit.x} ${bar.y - 14}V${bottom + 6}`, class: "lk-limit" });

@@ -20,6 +20,7 @@ BESIDE = 10
 
 KINDS = {
     "reserve": "reserve",
+    "lost": "lost",
     "left": "left",
     "gpu": "gpu",
     "batch": "gpu",
@@ -35,8 +36,8 @@ KINDS = {
 def budget_bar(parts: Mapping[str, float], budget: float = 500, theme: Theme = "light") -> Picture:
     """What one request's budget is spent on: `parts` and `budget` in milliseconds, in order.
 
-    A part called a reserve is hatched, what is left is dashed, and what lies beyond the budget is
-    crossed in red.
+    A part called a reserve is hatched, what is left is dashed; what was lost, and what lies beyond
+    the budget, is crossed in red.
     """
     bar = budget_segments(parts, budget)
     return drawn(WIDTH, bar["height"], bar["line"], theme, lambda pen: draw_budget(pen, bar))
@@ -161,8 +162,7 @@ def draw_budget(pen: Pen, segments: Segments) -> None:
         pen.text(label["x"] + 6, base, label["words"], p.ink)
     limit, over = segments["limit"], segments["over"]
     if over:
-        crossed = {"facecolor": p.paper, "edgecolor": p.red, "hatch": "xxx"}
-        pen.box(over["x"] + 1, y, over["width"] - 2, height, **crossed)
+        pen.box(over["x"] + 1, y, over["width"] - 2, height, **_look(p, "lost"))
     pen.line([limit["x"]] * 2, [y - 14, y + height + 6], p.red)
     side = {"ha": "right"} if limit["before"] else {}
     weight = "bold" if over else "normal"
@@ -173,6 +173,8 @@ def draw_budget(pen: Pen, segments: Segments) -> None:
 def _look(p: Palette, kind: str) -> dict[str, Any]:
     if kind == "reserve":
         return {"facecolor": p.paper, "edgecolor": p.muted, "hatch": "////"}
+    if kind == "lost":
+        return {"facecolor": p.paper, "edgecolor": p.red, "hatch": "xxx"}
     if kind == "left":
         return {"facecolor": "none", "edgecolor": p.muted, "linestyle": (0, (4, 4))}
     fill = {"wait": p.orange, "gpu": p.teal, "other": p.muted, "more": p.ink}[kind]

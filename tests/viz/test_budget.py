@@ -2,8 +2,9 @@
 
 import pytest
 
-from labkit.viz.budget import budget_bar, budget_segments
+from labkit.viz.budget import _look, budget_bar, budget_segments
 from labkit.viz.layout import WIDTH, text_width
+from labkit.viz.tokens import palette
 
 LESSON = {"dock wait": 50, "GPU": 100, "queue and network": 30, "reserve": 200}
 
@@ -84,3 +85,9 @@ def test_no_words_run_off_the_sheet_into_each_other_or_across_a_line(parts):
 def test_what_cannot_be_drawn_is_refused(parts, budget, message):
     with pytest.raises(ValueError, match=message):
         budget_bar(parts, budget)
+
+
+def test_what_was_lost_is_crossed_in_red_like_what_lies_beyond_the_budget():
+    assert "lost" in kinds({"dock": 20, "lost": 80, "GPU": 100})
+    look = _look(palette("light"), "lost")
+    assert (look["edgecolor"], look["hatch"]) == (palette("light").red, "xxx")
