@@ -78,6 +78,8 @@ def test_a_full_queue_frees_the_key(serve):
     refused = asked(place, "order-7", ["a", "b"])
     assert (refused.status, refused.error["code"]) == (429, "queue_full")
     assert 1 <= int(refused.headers["retry-after"]) <= 60
+    told = place.metrics()
+    assert told['labkit_calls_total{outcome="rejected",tier="paid"}'] == 1
     crowd.join()
     accepted = asked(place, "order-7", ["a", "b"])
     assert accepted.status == 200

@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from labkit.live.http.front import Front
 
 
+_SAID_BY = {
+    200: Outcome.ANSWERED,
+    422: Outcome.FAILED,
+    499: Outcome.CANCELLED,
+    500: Outcome.FAILED,
+    504: Outcome.EXPIRED,
+}
+"""The outcome of a keyed call, whose door speaks in statuses; any other is a rejection."""
+
+
 class Call:
     """From the first unit's arrival to the one response; the units' ids are consecutive.
 
@@ -124,7 +134,7 @@ class Call:
         good = send.status == 200
         if not good:
             extra += self._front.when_to_return(send.status)
-        self._close(send.status, Outcome.ANSWERED if good else Outcome.FAILED)
+        self._close(send.status, _SAID_BY.get(send.status, Outcome.REJECTED))
         kind = EVENTS if good and self.writer.asked.stream else JSON
         self._exchange.respond(send.status, send.body, kind, extra)
 
