@@ -1,12 +1,18 @@
 """One rulebook, two clocks: live and simulated, the same arrivals give the same figures."""
 
+from math import sqrt
+from statistics import mean, stdev
+
 import pytest
 
-from labkit.core.messages import Request
+from labkit.core.messages import Depart, Request
+from labkit.core.trace import Trace
+from labkit.core.units import to_ms
 from labkit.live import FakeFleet, Live, Run, live_settings
 from labkit.live.fleet import Fleet
 from labkit.live.workers import ProcessFleet
 from labkit.sim.driver import simulate
+from labkit.theory.dock import Dock
 from labkit.workload import poisson, requests, stream
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -21,17 +27,18 @@ def arrivals(rate: float, seconds: float) -> list[Request]:
     return requests(poisson(rate, seconds, stream(7, "arrivals")))
 
 
-def undisturbed(fleet: type[Fleet] | None, load: list[Request]) -> Run:
+def undisturbed(fleet: type[Fleet] | None, load: list[Request]) -> tuple[Run, Trace]:
     """A live run during which nothing else on the machine took the processor for long.
 
     Tried again only when the run's own generator was held up: then its figures are the machine's.
     """
     for _ in range(ATTEMPTS):
         workers = FakeFleet(GPUS) if fleet is FakeFleet else "timer"
-        with Live(live_settings(GPUS), gpus=GPUS, workers=workers) as live:
-            run = live.run(load)
+        with Live(live_settings(GPUS), gpus=GPUS, workers=workers, trace=100_000) as live:
+            run, trace = live.run(load), live.trace
         if max(run.lags) < HELD_UP_MS * 1_000:
-            return run
+            assert trace is not None
+            return run, trace
     pytest.skip(f"something else held this machine up in each of {ATTEMPTS} runs")
 
 
@@ -42,7 +49,42 @@ def undisturbed(fleet: type[Fleet] | None, load: list[Request]) -> Run:
 def test_live_and_simulation_agree_within_three_percent(fleet, rate, seconds) -> None:
     load = arrivals(rate, seconds)
     simulated = simulate(live_settings(GPUS), load, gpus=GPUS).report()
-    live = undisturbed(fleet, load).report()
+    live = undisturbed(fleet, load)[0].report()
     assert live["answered"] == simulated["answered"] == len(load)
     assert live["mean_batch"] == pytest.approx(simulated["mean_batch"], rel=0.03)
     assert live["latency_ms"]["p95"] == pytest.approx(simulated["latency_ms"]["p95"], rel=0.03)
+
+
+Z99 = 2.5758
+"""A normal variable lies within so many standard deviations of its mean in 99 % of cases."""
+
+
+TIMER_LATE_MS = 1.0
+"""A real timer rings late, never early, by about so much; a virtual one is exact."""
+
+
+def interval(total: list[float], count: list[float]) -> tuple[float, float]:
+    """The 99 % interval of sum(total) / sum(count) over independent batches (ratio estimator)."""
+    ratio = sum(total) / sum(count)
+    spread = stdev([one - ratio * n for one, n in zip(total, count, strict=True)])
+    half = Z99 * spread / (mean(count) * sqrt(len(count)))
+    return ratio - half, ratio + half
+
+
+def test_the_closed_form_lies_in_the_99_percent_interval_of_both() -> None:
+    """Boats that leave by the timer are independent: each opens its own window."""
+    load = arrivals(150, 6.0)
+    form = Dock(rate=150, max_wait=50, max_batch=100)
+    witnesses = (
+        (undisturbed(ProcessFleet, load)[1], TIMER_LATE_MS),
+        (simulate(live_settings(GPUS), load, gpus=GPUS, trace=True).trace, 0.0),
+    )
+    for trace, late in witnesses:
+        assert trace is not None
+        departs = [(now, c.rows) for now, c in trace.commands() if isinstance(c, Depart)]
+        sizes = [float(len(rows)) for _, rows in departs]
+        waits = [to_ms(sum(now - row.arrived_at for row in rows)) for now, rows in departs]
+        low, high = interval(sizes, [1.0] * len(sizes))
+        assert low < form.mean_batch < high
+        low, high = interval(waits, sizes)
+        assert low - late < form.mean_wait < high
