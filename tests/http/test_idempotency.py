@@ -99,6 +99,18 @@ def test_who_waits_too_long_for_anothers_answer_is_told_when_to_return(serve):
     assert asked(place, "order-8").headers["idempotent-replayed"] == "true"
 
 
+def test_who_waits_for_a_batch_on_its_gpu_is_told_to_give_it_its_time(serve):
+    place = serve(QUICK.with_(batch_time=400 * MS, budget=None, overdue_after=None))
+    place.server.front._budget_s = 0.02
+    first = threading.Thread(target=asked, args=(place, "order-12"))
+    first.start()
+    until(lambda: place.server.engine.shell.on_gpu)
+    second = asked(place, "order-12")
+    assert second.status == 409
+    assert int(second.headers["retry-after-ms"]) >= 400
+    first.join()
+
+
 def test_work_goes_on_while_anyone_waits_for_it(serve):
     place = serve(QUICK.with_(max_wait=300 * MS, budget=None))
     engine = place.server.engine

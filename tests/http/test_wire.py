@@ -59,6 +59,14 @@ def test_a_thousand_pipelined_requests_need_no_deeper_stack(place):
     assert statuses(place.raw(wire)) == [200] * 1_000
 
 
+def test_a_thousand_that_waited_for_one_need_no_deeper_stack_either(place):
+    wire = place.request(BODY) + HEALTH * 1_500
+    with place.line(wire) as line:
+        heard = b""
+        while heard.count(b"HTTP/1.1 200") < 1_501:
+            heard += line.recv(1 << 20)
+
+
 def test_a_body_may_come_in_chunks(place):
     head = place.request(b"").replace(b"content-length: 0\r\n", b"transfer-encoding: chunked\r\n")
     chunks = b"%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (10, BODY[:10], len(BODY) - 10, BODY[10:])
