@@ -15,6 +15,7 @@ from labkit.core.units import MS
 from labkit.live.errors import LiveError
 from labkit.live.loadtest import LoadTest, Target
 from labkit.workload import regular, requests
+from tests.cli.test_json_page import SECTIONS, undocumented
 
 from .conftest import QUICK
 
@@ -185,4 +186,5 @@ def test_the_command_prints_the_same(place):
     assert told.exit_code == 0, told.output
     report = json.loads(told.stdout)
     assert report["offered"] == report["answered"] > 0
+    assert undocumented(report, SECTIONS["loadtest"]) - set(report["statuses"]) == set()
     assert CliRunner().invoke(main, [*words[:-1], "--key", "nobody"]).exit_code == 2

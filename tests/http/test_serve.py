@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from labkit.live.keys import KeyFile
+from tests.cli.test_json_page import SECTIONS, undocumented
 
 from .conftest import until
 
@@ -146,6 +147,7 @@ def test_a_recorded_outcome_survives_kill_nine(start, tmp_path, monkeypatch):
     head = "idempotency-key: order-1\r\n"
     server = start(*words)
     assert server.said["keys"] == {}
+    assert undocumented(server.said, SECTIONS["serve"]) == set()
     line = server.line("pay", key, head)
     status, body = server.status_of(line)
     line.close()
