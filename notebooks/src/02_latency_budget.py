@@ -183,7 +183,7 @@ for name, values in rows.items():
 
 # %% [markdown]
 # Read it aloud. **20** needs five GPUs where 50 needs two, and eight to buy in the place of five, for
-# 30 ms that nobody asked for. **80** saves one GPU of the five and pays with detection time. **100**
+# 30 ms (computed above) that nobody asked for. **80** saves one GPU of the five and pays with detection time. **100**
 # breaks as soon as the detector is slow. And the reserve alone does not force 50: at 80 the bar still
 # adds up. Whoever claims it does has not done the sum.
 #

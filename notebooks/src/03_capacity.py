@@ -23,6 +23,8 @@ from labkit.paths import data_dir
 from labkit.sim.driver import simulate
 from labkit.sim.fast import run as fast_run
 from labkit.sim.service import Jittered
+
+# %%
 from labkit.teach.notebook import cards, exercise, start, use
 from labkit.theory.capacity import (
     at_target,
