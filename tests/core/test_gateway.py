@@ -808,3 +808,51 @@ def test_what_a_draining_gpu_gives_back_is_due_at_once_elsewhere():
     door.drain(0, 20 * MS)
     assert door.due_at <= 20 * MS
     assert [rows for _, _, rows in leave(door, 20)] == [[2]]
+
+
+def test_a_bound_batch_that_lost_a_row_starts_and_answers_without_it():
+    door = gateway(max_batch=2, backlog=1)
+    come(door, 0, 0, 1, 2, 3)
+    assert leave(door, 0) == [(1, 0, [0, 1])]
+    door.cancel(2, 10 * MS)
+    door.finish(1, ["a", "b"], 100 * MS)
+    assert leave(door, 100) == [(2, 0, [3])]
+    (answer,) = door.finish(2, ["d"], 200 * MS)
+    assert ([row.id for row in answer.rows], answer.outputs) == ([3], ("d",))
+
+
+def test_bound_batches_of_a_lost_gpu_return_in_the_order_in_which_they_were_bound():
+    door = gateway(gpus=1, max_batch=1, backlog=None)
+    come(door, 0, 0, 1, 2)
+    assert leave(door, 0) == [(1, 0, [0])]
+    door.lose(0, 10 * MS)
+    door.join(0, "ferry", 20 * MS)
+    order = []
+    for ms in (20, 30, 40):
+        ((batch_id, _, aboard),) = leave(door, ms)
+        order += aboard
+        door.finish(batch_id, ["x"], (ms + 5) * MS)
+    assert order == [0, 1, 2]
+
+
+def test_a_busy_gpu_that_drains_is_bound_to_nothing_more():
+    door = gateway(max_batch=1, backlog=3)
+    come(door, 0, 0)
+    assert leave(door, 0) == [(1, 0, [0])]
+    door.drain(0, 10 * MS)
+    come(door, 20, 1)
+    assert door.due_at == NEVER
+    assert leave(door, 20) == []
+
+
+def test_a_rule_of_ones_own_may_take_one_at_a_time():
+    class Singles:
+        max_batch = 1
+
+        def due_at(self, bank):
+            return bank.oldest_at
+
+    door = Gateway(Settings(), rule=Singles())
+    door.join(0, "ferry", 0)
+    come(door, 0, 0, 1)
+    assert leave(door, 0) == [(1, 0, [0])]

@@ -111,3 +111,53 @@ def test_after_a_crash_what_was_done_replays_and_what_was_in_flight_is_free() ->
 def test_a_store_without_room_or_time_is_refused() -> None:
     with pytest.raises(ValueError, match="keep_for 0 us, most 5: both must be more than 0"):
         KeyLedger(keep_for=0, most=5)
+
+
+def test_keys_are_kept_for_a_day() -> None:
+    assert KEEP_FOR == 86_400 * S
+    assert KeyLedger().most == 1_000_000
+
+
+def test_the_shortest_life_is_one_microsecond() -> None:
+    ledger = KeyLedger(keep_for=1)
+    ledger.begin(KEY, SAME, 1, now=0)
+    ledger.finish(KEY, 1, Outcome.ANSWERED, 200, b"", now=5)
+    assert standing(ledger.begin(KEY, SAME, 2, now=5)) is Standing.DONE
+    assert standing(ledger.begin(KEY, SAME, 3, now=6)) is Standing.NEW
+
+
+def test_nobody_leaves_a_key_that_nobody_holds() -> None:
+    ledger = KeyLedger()
+    assert ledger.leave(KEY) is False
+    ledger.begin(KEY, SAME, 1, now=0)
+    assert [ledger.leave(KEY), ledger.leave(KEY)] == [True, False]
+    assert standing(ledger.begin(KEY, SAME, 2, now=0)) is Standing.IN_FLIGHT
+    assert ledger.leave(KEY) is True
+
+
+def done(count: int) -> list[tuple[Key, Entry]]:
+    """So many finished keys, one a microsecond, the youngest first."""
+    keys = [KEY._replace(text=f"k{number}") for number in range(count)]
+    return [(key, Entry(SAME, n, n, 200, b"")) for n, key in enumerate(keys)][::-1]
+
+
+def test_a_full_store_drops_the_oldest_of_several_outcomes() -> None:
+    ledger = KeyLedger(most=3)
+    ledger.restore(done(3), now=3)
+    assert standing(ledger.begin(KEY._replace(text="new"), SAME, 9, now=4)) is Standing.NEW
+    found = [standing(ledger.begin(KEY._replace(text=f"k{n}"), OTHER, 9, now=4)) for n in (1, 2)]
+    assert found == [Standing.OTHER_REQUEST] * 2
+
+
+def test_a_journal_larger_than_the_store_gives_it_the_youngest() -> None:
+    ledger = KeyLedger(most=2)
+    ledger.restore(done(4), now=4)
+    assert len(ledger) == 2
+    kept = [standing(ledger.begin(KEY._replace(text=f"k{n}"), SAME, 9, now=4)) for n in (2, 3)]
+    assert kept == [Standing.DONE] * 2
+
+
+def test_what_grew_old_while_the_service_was_down_is_free() -> None:
+    ledger = KeyLedger(keep_for=10)
+    ledger.restore(done(3), now=11)
+    assert len(ledger) == 1
