@@ -278,3 +278,50 @@ def test_an_outcome_dropped_for_room_before_it_was_written_still_reaches_who_wai
     assert ask(it, 3, 200 * MS, print=OTHER) == refused
     assert it.stored(KEY) == (Send((1,), 200, b"1:out"),)
     assert ask(it, 4, 200 * MS, print=OTHER) == ()
+
+
+def remembered(it: Door) -> dict[str, int]:
+    """How much the door holds in each of its own books."""
+    return {name: len(held) for name, held in vars(it).items() if isinstance(held, dict) and held}
+
+
+def test_a_door_that_has_told_everybody_remembers_nobody():
+    it = door()
+    for ticket, key in enumerate([KEY, KEY, KEY._replace(text="k2"), None]):
+        ask(it, ticket, key=key)
+    for now in (0, 100, 200):
+        for said in crosses(it, now * MS):
+            if isinstance(said, Commit):
+                it.stored(said.key)
+    assert remembered(it) == {}
+
+
+def test_a_call_that_fails_or_is_cancelled_leaves_nothing_behind():
+    it = door()
+    ask(it, 1)
+    it.cancel(1, 10 * MS)
+    ask(it, 2, 20 * MS)
+    (depart,) = it.advance(20 * MS)
+    it.finish(depart.batch_id, BatchError("bad"), 120 * MS)
+    it.stored(KEY)
+    assert remembered(it) == {}
+
+
+def test_a_call_that_could_not_be_made_leaves_no_unit_in_the_queue():
+    gateway = Gateway(Settings(max_batch=2))
+    it = Door(gateway, KeyLedger(), render)
+    with pytest.raises(IndexError, match="tier 7"):
+        it.submit([Request(1, "p", 0), Request(2, "p", 0, tier=7)], KEY, SAME, 0)
+    assert gateway.depth() == 0
+    assert remembered(it) == {}
+    assert ask(it, 3) == ()
+
+
+def test_a_failure_speaks_for_a_call_before_any_other_end():
+    it = door(tiers=(TierRule("paid", 50 * MS), TierRule("free")))
+    it.submit([Request(1, "p", 0), Request(2, "p", 0)], KEY, SAME, 0)
+    (depart,) = it.advance(0)
+    assert it.advance(50 * MS) == []
+    assert it.finish(depart.batch_id, BatchError("bad"), 100 * MS) == [
+        Commit(KEY, Entry(SAME, 1, 100 * MS, 422, b"no"))
+    ]

@@ -116,3 +116,8 @@ def test_settings_survive_json():
 def test_what_no_gateway_could_count_with_is_refused(changes, said):
     with pytest.raises(ConfigError, match=re.escape(said)):
         Settings(**changes)
+
+
+def test_nothing_kept_back_and_no_patience_are_settings_too():
+    assert Settings(reserve=0).reserve == 0
+    assert Settings(tiers=(TierRule("paid", 0),)).tiers[0].timeout == 0
