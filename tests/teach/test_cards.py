@@ -9,7 +9,7 @@ CARDS = read_cards()
 THEORY = {**vars(dock), **vars(capacity)}
 
 
-@pytest.mark.parametrize("notebook", ["00", "01", "02", "03", "06"])
+@pytest.mark.parametrize("notebook", ["00", "01", "02", "03", "06", "16"])
 def test_a_notebook_has_four_cards(notebook):
     assert len([card for card in CARDS if card.notebook == notebook]) == 4
     page = cards(notebook)
