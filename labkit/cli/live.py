@@ -1,11 +1,10 @@
 """`labkit live`: real load on real worker processes, and a GPU killed in the middle of it."""
 
-from collections.abc import Iterable
-from itertools import count
 from typing import Any
 
 import click
 
+from labkit.cli.arrivals import arrivals_of
 from labkit.cli.common import (
     Load,
     Problem,
@@ -20,14 +19,11 @@ from labkit.cli.common import (
     settings_from,
 )
 from labkit.cli.params import Rate
-from labkit.core.messages import Request
 
 MOST_PROCESSES = 64
 """GPUs that are processes here; a fake one costs nothing."""
 
 MOST_RATE = 200_000
-PROMPTS = 1_000
-"""Different sentences; each prompt also carries its number, so that no two tags are alike."""
 
 
 @click.command()
@@ -107,7 +103,7 @@ def _run(load: Load, options: dict[str, Any]) -> dict[str, Any]:
     settings = settings_from(options, tiers=SERVED)
     workers, found, banner = _workers(options["workers"], options["gpus"])
     skips = Skips()
-    arrivals = _arrivals(load, skips)
+    arrivals = arrivals_of(load, skips)
     faults = [Fault(at, "hang", amount=5.0) for at in options["hangs"]]
     expected = 0.0 if load.rate is None or load.seconds is None else load.rate * load.seconds
     try:
@@ -156,37 +152,6 @@ def _timings(fleet: Any) -> dict[str, Any]:
     """What computing took, and the whole batch; null for GPUs that are no process."""
     timings = getattr(fleet, "timings", None)
     return {"raw_ms": None, "padded_ms": None} if timings is None else timings()
-
-
-def _arrivals(load: Load, skips: Any) -> Iterable[Request]:
-    """Requests with prompts that all differ, at instants from a seed or from a trace."""
-    from labkit.workload import (
-        ferry_prompts,
-        poisson,
-        read_trace,
-        requests,
-        scale,
-        slice,
-        stream,
-        trace_requests,
-    )
-
-    said = ferry_prompts(PROMPTS, stream(load.seed, "prompts"))
-    prompts = (f"{said[number % PROMPTS]} ({number})" for number in count(1))
-    if load.trace is None:
-        assert load.rate is not None
-        assert load.seconds is not None
-        instants = poisson(load.rate, load.seconds, stream(load.seed, "arrivals"))
-        made: Iterable[Request] = requests(instants)
-    else:
-        rows = slice(scale(read_trace(load.trace, skips), load.trace_scale), 0.0, load.seconds)
-        made = trace_requests(rows)
-    return (_saying(request, prompt) for request, prompt in zip(made, prompts, strict=False))
-
-
-def _saying(request: Request, prompt: str) -> Request:
-    request.prompt = prompt
-    return request
 
 
 def _rows(report: dict[str, Any]) -> list[Row]:
