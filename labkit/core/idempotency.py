@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -124,10 +124,13 @@ class KeyLedger:
         return waiters == 1
 
     def restore(self, entries: Iterable[tuple[Key, Entry]], now: int) -> None:
-        """Take over what a journal kept: what was done replays, what was in flight is free."""
+        """Take over what a journal kept: what was done replays, what was in flight is free.
+
+        What is dated later than now, because a clock was set back, was done now at the latest.
+        """
         for key, entry in sorted(entries, key=lambda pair: pair[1].since):
             if entry.status is not None:
-                self._done[key] = entry
+                self._done[key] = replace(entry, since=min(entry.since, now))
         self._forget_old(now)
         while len(self) > self.most and self._done:
             self._done.popitem(last=False)

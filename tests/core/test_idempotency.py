@@ -161,3 +161,11 @@ def test_what_grew_old_while_the_service_was_down_is_free() -> None:
     ledger = KeyLedger(keep_for=10)
     ledger.restore(done(3), now=11)
     assert len(ledger) == 1
+
+
+def test_what_was_written_before_a_clock_was_set_back_is_kept_no_longer_than_the_rest() -> None:
+    ledger = KeyLedger(keep_for=10)
+    later = KEY._replace(text="later")
+    ledger.restore([(later, Entry(SAME, 1, 1_000, 200)), (KEY, Entry(SAME, 2, 3, 200))], now=5)
+    assert standing(ledger.begin(later, SAME, 9, now=14)) is Standing.DONE
+    assert standing(ledger.begin(later, SAME, 9, now=15)) is Standing.NEW
