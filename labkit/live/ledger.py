@@ -127,7 +127,7 @@ class SqliteJournal:
 
         Raises `LiveError` when the file is another's, in use, or cannot be made.
         """
-        self._clock, self._stored = clock, stored
+        self._clock, self._stored, self._closing = clock, stored, False
         self._ahead = self._wall() - clock()
         try:
             self._db = sqlite3.connect(
@@ -135,7 +135,8 @@ class SqliteJournal:
             )
             self._prepare()
             kept = list(self._kept())
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:
+            # The last three: rows that SQLite can read and this lab never wrote.
             self._let_go()
             raise LiveError(
                 f"the ledger {self.path}: {error}; one process at a time may use it, and it must "

@@ -1,5 +1,6 @@
 """The journal: groups by the ferry rule, byte for byte back, bounded, and alive after kill -9."""
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -190,6 +191,27 @@ def test_two_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         kept(tmp_path / "ledger")
     first.close()
     assert kept(tmp_path / "ledger") == []
+
+
+def test_a_journal_that_was_closed_can_be_opened_and_written_again(tmp_path: Path):
+    journal = SqliteJournal(tmp_path / "ledger")
+    for text in ("k1", "k2"):
+        journal.open(lambda: 0, lambda group, error: None)
+        journal.append(commit(text), 0)
+        journal.close()
+    assert [key.text for key, _ in kept(tmp_path / "ledger")] == ["k1", "k2"]
+
+
+@pytest.mark.parametrize("word", [b"\xff", "text", 5])
+def test_rows_the_lab_never_wrote_are_named_and_the_file_is_let_go(tmp_path: Path, word: object):
+    write(tmp_path / "ledger", commit())
+    with contextlib.closing(sqlite3.connect(tmp_path / "ledger")) as db:
+        db.execute("UPDATE outcomes SET text = ?", (word,))
+        db.commit()
+    with pytest.raises(LiveError, match=r"the ledger .*a file this lab made"):
+        kept(tmp_path / "ledger")
+    with contextlib.closing(sqlite3.connect(tmp_path / "ledger", timeout=0)) as db:
+        assert db.execute("SELECT count(*) FROM outcomes").fetchone() == (1,)
 
 
 def test_the_journal_in_memory_has_the_same_face_and_keeps_nothing():
