@@ -13,7 +13,7 @@ from labkit.core.messages import Command, End, Outcome, Output, Request, Tier
 from labkit.core.settings import Settings
 from labkit.core.units import MS, NEVER
 from labkit.live.configure import loop_factory
-from labkit.live.driver import Live
+from labkit.live.driver import Live, _check_request
 from labkit.live.engine import Engine
 from labkit.live.ledger import Journal, MemoryJournal
 from labkit.live.replies import Reply
@@ -229,10 +229,13 @@ class KeyedLive(Live):
                 prompt, tier=tier, tenant=tenant, model=model, deadline_ms=deadline_ms
             )
         check_prompt(prompt, self.prompt_cap)
+        model = self.settings.models[0] if model is None else model
+        _check_request(tier, len(self.settings.tiers), tenant, model, deadline_ms)
+        if not isinstance(key, str):
+            raise ValueError(f"key {key!r}: must be text; pass a string, or None for no key")
         engine, shell = self._serving(), self.shell
         now = shell.clock()
         deadline = NEVER if deadline_ms is None else now + round(deadline_ms * MS)
-        model = model or self.settings.models[0]
         request = Request(next(self._ids), prompt, now, tier, tenant, model, deadline)
         reply = engine.replies.new(request.id)
         print = fingerprint({"prompt": prompt, "model": model})

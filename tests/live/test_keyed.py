@@ -49,6 +49,19 @@ def test_another_prompt_under_the_key_is_refused():
             live.submit("goodbye", key="k1").result(5)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"tier": 9}, {"tenant": 5}, {"model": 5}, {"deadline_ms": float("nan")}, {"key": b"k1"}],
+)
+def test_what_the_scheduler_or_the_journal_could_not_bear_is_refused_to_its_caller(wrong: dict):
+    fleet, seen = computing()
+    with KeyedLive(workers=fleet) as live:
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            live.submit("hello", **{"key": "k1", **wrong})
+        assert live.submit("hi", key="k2").result(5) == "hi!"
+    assert seen == ["hi"]
+
+
 def test_whoever_gives_up_leaves_the_others_their_answer(until: Callable):
     fleet, seen = computing()
     with KeyedLive(workers=fleet) as live:
