@@ -227,6 +227,9 @@ class Door:
         if entry is None:
             return ()
         self._unwritten[key] = entry
+        if len(self._unwritten) > 2 * self.keys.most:
+            # A store that fails for good must not fill the memory with keys dropped long ago.
+            self._unwritten = {k: e for k, e in self._unwritten.items() if k in self.keys}
         return tuple(End(t, Outcome.FAILED, "ledger_failed") for t in self._leave_all(key))
 
     def _leave_all(self, key: Key) -> tuple[int, ...]:

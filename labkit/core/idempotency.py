@@ -79,6 +79,9 @@ class KeyLedger:
     def __len__(self) -> int:
         return len(self._in_flight) + len(self._done)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._in_flight or key in self._done
+
     def begin(self, key: Key, fingerprint: bytes, holder: int, now: int) -> Found | None:
         """Reserve a key or say what stands in the way; None when there is no room for one more.
 

@@ -325,3 +325,17 @@ def test_a_failure_speaks_for_a_call_before_any_other_end():
     assert it.finish(depart.batch_id, BatchError("bad"), 100 * MS) == [
         Commit(KEY, Entry(SAME, 1, 100 * MS, 422, b"no"))
     ]
+
+
+def test_a_store_that_fails_for_good_does_not_fill_the_memory():
+    it = door(keys=KeyLedger(most=2))
+    for n in range(20):
+        key = KEY._replace(text=f"k{n}")
+        ask(it, n, n * 200 * MS, key=key)
+        crosses(it, n * 200 * MS)
+        assert it.unstored(key) == (End(n, Outcome.FAILED, "ledger_failed"),)
+    assert len(it._unwritten) <= 4
+    # The two that still stand are written when they are asked for again, not replayed.
+    for n in (18, 19):
+        (told,) = ask(it, 20 + n, 5_000 * MS, key=KEY._replace(text=f"k{n}"))
+        assert isinstance(told, Commit)
