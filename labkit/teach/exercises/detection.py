@@ -44,6 +44,7 @@ def small_sunk() -> Iterator[Sunk]:
     """One who sank, then a few, then twenty; then budgets that cannot be kept."""
     yield ((50, 100),), 95, 500, 100, 30
     yield ((0, 0),), 95, 500, 100, 30
+    yield ((50, 100),), 95, 500, 80, 30
     yield ((50, 20), (10, 100)), 100, 500, 100, 30
     yield ((50, 20), (10, 100)), 50, 500, 100, 30
     yield ((10, 90), (50, 40), (0, 95), (30, 20)), 75, 500, 100, 0
@@ -187,6 +188,8 @@ DETECTION = Exercise(
         + "    waits = sorted(waited for waited, _ in lives)\n"
         + "    left = budget - network - 2 * batch_time - waits[rank - 1]\n"
         + _LINE,
+        # Every batch is the lab's own.
+        _SLOW + _RANK + _SPENT + "    left = budget - network - 100 - spent[rank - 1]\n" + _LINE,
         # The second crossing is forgotten.
         _SLOW + _RANK + _SPENT + "    left = budget - network - spent[rank - 1]\n" + _LINE,
         # The network is.

@@ -66,6 +66,8 @@ def small_days() -> Iterator[tuple[Event, ...]]:
     yield BEGIN, ("end", "k1", 200), ("end", "k1", 503), BEGIN
     yield BEGIN, ("end", "k1", 429), ("end", "k1", 200), BEGIN
     yield BEGIN, BEGIN, ("end", "k1", 200), BEGIN
+    # Whoever else is done meanwhile takes nobody's place.
+    yield BEGIN, ("end", "k1", 200), ("begin", "k2", "A"), ("end", "k2", 200), BEGIN
 
 
 @st.composite
@@ -209,6 +211,12 @@ KEY_LEDGER = Exercise(
         ),
         # One name for all keys.
         _changed("in events:\n", 'in events:\n        key = "key"\n'),
+        # There is room for one outcome.
+        _changed(
+            "                    book[key] = (request, what)\n",
+            "                    book = {k: v for k, v in book.items() if v[1] is None}\n"
+            "                    book[key] = (request, what)\n",
+        ),
         # A key is freed for good once it is done.
         _changed("book[key] = (request, what)", "del book[key]"),
     ),
