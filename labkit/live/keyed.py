@@ -260,12 +260,20 @@ def _concluding(engine: Engine) -> KeyedSink:
 
     def sink(ticket: int, outcome: Output | End | Send) -> None:
         if isinstance(outcome, Send):
-            if outcome.status == 200:
-                outcome = outputs_of(outcome.body)[0]
-            else:
-                status = {429: Outcome.REJECTED, 504: Outcome.EXPIRED, 503: Outcome.CANCELLED}
-                ended = status.get(outcome.status, Outcome.FAILED)
-                outcome = End(ticket, ended, json.loads(outcome.body)["error"])
+            outcome = _outcome_of(ticket, outcome)
         engine._conclude(ticket, outcome)
 
     return sink
+
+
+def _outcome_of(ticket: int, sent: Send) -> Output | End:
+    """What a recorded body says to one caller; a body that says nothing is a failure."""
+    try:
+        if sent.status == 200:
+            return outputs_of(sent.body)[0]
+        status = {429: Outcome.REJECTED, 504: Outcome.EXPIRED, 503: Outcome.CANCELLED}
+        ended = status.get(sent.status, Outcome.FAILED)
+        return End(ticket, ended, json.loads(sent.body)["error"])
+    except (ValueError, LookupError, TypeError) as error:
+        why = f"no output in the body kept under this key: {error!r}; make it as {__name__}.render"
+        return End(ticket, Outcome.FAILED, why)

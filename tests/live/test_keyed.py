@@ -62,6 +62,16 @@ def test_what_the_scheduler_or_the_journal_could_not_bear_is_refused_to_its_call
     assert seen == ["hi"]
 
 
+@pytest.mark.parametrize("body", [b"plain", b"[]", b'{"outputs": []}', b"\xff"])
+def test_a_body_of_another_make_fails_its_call_and_leaves_nobody_waiting(body: bytes):
+    fleet, _ = computing()
+    with KeyedLive(workers=fleet, render=lambda ticket, ended: (200, body)) as live:
+        for _ in range(2):
+            with pytest.raises(Failed, match="no output in the body kept under this key"):
+                live.submit("hello", key="k1").result(5)
+        assert live.submit("hello").result(5) == "hello!"
+
+
 def test_whoever_gives_up_leaves_the_others_their_answer(until: Callable):
     fleet, seen = computing()
     with KeyedLive(workers=fleet) as live:
