@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -72,12 +73,14 @@ def test_faults_come_at_an_even_pace_and_leave_the_end_calm():
 
 
 @pytest.mark.skipif(not PROC.exists(), reason="needs /proc to look into other processes")
-def test_a_census_finds_what_was_left():
-    with Census() as census:
-        child = psutil.Popen(["sleep", "60"])
-        file = open(os.devnull)  # noqa: SIM115
-        assert (census.processes(within=0), census.handles()) == (1, 1)
-        file.close()
-        child.send_signal(signal.SIGKILL)
+def test_a_census_finds_what_was_left(until: Callable[..., None]):
+    with Census() as census, psutil.Popen(["sleep", "60"]) as child:
+        try:
+            with open(os.devnull):
+                # A process this young may not show its words yet.
+                until(lambda: census.processes(within=0) == 1)
+                assert census.handles() == 1
+        finally:
+            child.send_signal(signal.SIGKILL)
         child.wait()
     assert (census.processes(), census.handles()) == (0, 0)
