@@ -1,5 +1,6 @@
-"""Deadlines that the order of arrival does not tell: one's own, and those of returned requests."""
+"""Deadlines that the order of arrival does not tell: of requests, and of batches on their GPUs."""
 
+from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
@@ -41,4 +42,36 @@ class Deadlines:
         gone = []
         while self.next() <= now:
             gone.append(heappop(self._heap)[1])
+        return gone
+
+
+class Overdue:
+    """When each batch on a GPU counts as lost: `after` microseconds from its departure, or never.
+
+    All have equally long, so that they stand in the order in which they left. `out(batch_id)` says
+    which are still out; the others are dropped lazily.
+    """
+
+    def __init__(self, after: int | None, out: Callable[[int], bool]) -> None:
+        self.after = after
+        self._out = out
+        self._line: deque[tuple[int, int]] = deque()
+
+    def departed(self, batch_id: int, now: int) -> None:
+        """Watch this batch from now on."""
+        if self.after is not None:
+            self._line.append((now + self.after, batch_id))
+
+    def next(self) -> int:
+        """The first instant at which a batch that is still out is overdue; `NEVER` if none."""
+        line = self._line
+        while line and not self._out(line[0][1]):
+            line.popleft()
+        return line[0][0] if line else NEVER
+
+    def expired(self, now: int) -> list[int]:
+        """The batches that are overdue, in the order in which they left."""
+        gone = []
+        while self.next() <= now:
+            gone.append(self._line.popleft()[1])
         return gone

@@ -1,12 +1,11 @@
 """The gateway: one request's whole way, from its arrival to its one outcome."""
 
-from collections import deque
 from collections.abc import Sequence
 
 from labkit.core.admission import DepthLimit
-from labkit.core.batching import OURS, Rule, rule_from
+from labkit.core.batching import Rule, rule_from
 from labkit.core.dispatch import Chooser, Pool, Rng, Slot, chooser_from
-from labkit.core.expiry import Deadlines
+from labkit.core.expiry import Deadlines, Overdue
 from labkit.core.mapping import MAX_LOSSES, Batch, MappingTable, after_loss, after_raise
 from labkit.core.messages import (
     Answer,
@@ -15,42 +14,15 @@ from labkit.core.messages import (
     Depart,
     End,
     Outcome,
-    Reason,
-    Receipt,
     Request,
     Result,
     RowError,
     Stop,
 )
 from labkit.core.queues import FairQueue
+from labkit.core.replicas import NOW, Replicas
 from labkit.core.settings import CONTRACT_MAX_BATCH, ConfigError, Settings
 from labkit.core.units import NEVER, show_ms
-
-NOW = 0
-"""An instant that is always past: "due already"."""
-
-
-class _Replicas:
-    """One model version: who waits for it, the rule they leave by, and the GPUs that serve it."""
-
-    __slots__ = ("bound", "closing", "eager_at", "pool", "queue", "rule")
-
-    def __init__(self, queue: FairQueue, rule: Rule, pool: Pool) -> None:
-        self.queue = queue
-        self.rule = rule
-        self.pool = pool
-        # Our own rules look at the oldest, and at whether a batch is full; others are always asked.
-        self.eager_at = rule.max_batch if type(rule) in OURS else 0
-        self.bound = 0
-        self.closing = False
-
-    def due_at(self) -> int:
-        """When a batch may depart: never while no GPU has room for it."""
-        if not (self.pool.open and self.queue.depth):
-            return NEVER
-        if self.queue.returned or self.closing:
-            return NOW
-        return self.rule.due_at(self.queue)
 
 
 class Gateway:
@@ -84,7 +56,8 @@ class Gateway:
         timeouts = [tier.timeout for tier in settings.tiers]
         self._impatient = min(timeouts) < NEVER
         self._serving = {
-            model: _Replicas(
+            model: Replicas(
+                settings,
                 FairQueue(timeouts),
                 rule or rule_from(settings),
                 Pool(chooser or chooser_from(settings, rng), settings.backlog),
@@ -93,8 +66,8 @@ class Gateway:
         }
         self._epochs: dict[int, int] = {}
         self._model_of: dict[int, str] = {}
-        self._overdue: deque[tuple[int, int]] = deque()
         self._deadlines = Deadlines(self._waits)
+        self._overdue = Overdue(settings.overdue_after, self.mapping.batches.__contains__)
 
     # -- arrive -> admit -> queue ------------------------------------------------------------
 
@@ -136,7 +109,7 @@ class Gateway:
         replicas = self._serving.get(model)
         if replicas is None or self.closing:
             return False
-        return self.limit.admits(count, replicas.queue.depth + replicas.bound, tier)
+        return self.limit.admits(count, replicas.depth, tier)
 
     # -- due? -> choose a GPU with room -> take the batch -> depart ---------------------------
 
@@ -153,32 +126,21 @@ class Gateway:
         self._arm()
         return commands
 
-    def _board(self, replicas: _Replicas, now: int, commands: list[Command]) -> None:
+    def _board(self, replicas: Replicas, now: int, commands: list[Command]) -> None:
         """Choose a GPU first, then form the batch for it; start it if the GPU is idle."""
-        queue, losses = replicas.queue, 0
         slot = replicas.pool.pick()
-        if queue.returned:
-            taken, losses = queue.take_returned()
-            reason = Reason.RETURNED
-        else:
-            taken = queue.take(replicas.rule.max_batch)
-            reason = self._reason(replicas, len(taken))
-        batch = self.mapping.bind(tuple(taken), slot.gpu, slot.epoch, reason, losses)
+        rows, losses, reason = replicas.take()
+        batch = self.mapping.bind(tuple(rows), slot.gpu, slot.epoch, reason, losses)
         slot.backlog.append(batch.id)
-        replicas.bound += len(taken)
+        replicas.bound += len(rows)
         if slot.running is None:
             self._start(replicas, slot, now, commands)
         else:
             self.mapping.hold(batch)
-            self._watch(queue, taken)
+            self._watch(replicas.queue, rows)
             replicas.pool.look()
 
-    def _reason(self, replicas: _Replicas, size: int) -> Reason:
-        if size >= replicas.rule.max_batch:
-            return Reason.FULL
-        return Reason.DRAIN if replicas.closing else Reason.TIMER
-
-    def _start(self, replicas: _Replicas, slot: Slot, now: int, commands: list[Command]) -> None:
+    def _start(self, replicas: Replicas, slot: Slot, now: int, commands: list[Command]) -> None:
         """Start the first batch that an idle GPU holds, without the rows that left meanwhile."""
         batch = self.mapping.batches[slot.backlog.popleft()]
         self.mapping.release(batch)
@@ -187,16 +149,9 @@ class Gateway:
         batch.rows, batch.gone = rows, set()
         batch.departed_at = slot.since = now
         slot.running = batch.id
-        if self.settings.overdue_after is not None:
-            self._overdue.append((now + self.settings.overdue_after, batch.id))
-        commands.append(Depart(batch.id, (slot.gpu,), rows, self._receipt(replicas, batch)))
+        self._overdue.departed(batch.id, now)
+        commands.append(Depart(batch.id, (slot.gpu,), rows, replicas.receipt(batch)))
         replicas.pool.look()
-
-    def _receipt(self, replicas: _Replicas, batch: Batch) -> Receipt:
-        oldest_age = batch.departed_at - min([row.arrived_at for row in batch.rows])
-        budget = self.settings.budget
-        slack = None if budget is None else budget - oldest_age - self.settings.batch_time
-        return Receipt(batch.reason, oldest_age, slack, *replicas.queue.stayed())
 
     # -- finish -> fan out --------------------------------------------------------------------
 
@@ -248,7 +203,7 @@ class Gateway:
             commands.insert(0, Answer(batch.id, tuple(rows), tuple(outputs)))
 
     def _bisect(
-        self, replicas: _Replicas, batch: Batch, error: BatchError, commands: list[Command]
+        self, replicas: Replicas, batch: Batch, error: BatchError, commands: list[Command]
     ) -> None:
         """The function raised: try the halves apart; a request that raises alone has failed."""
         rows = batch.alive()
@@ -309,7 +264,7 @@ class Gateway:
         self._arm()
         return ()
 
-    def _place(self, gpu: int) -> tuple[_Replicas, Slot]:
+    def _place(self, gpu: int) -> tuple[Replicas, Slot]:
         replicas = self._serving[self._model_of[gpu]]
         return replicas, replicas.pool.slots[gpu]
 
@@ -321,7 +276,7 @@ class Gateway:
             self._release(slot.gpu)
             commands.append(Stop(slot.gpu, "drained"))
 
-    def _return_backlog(self, replicas: _Replicas, slot: Slot) -> None:
+    def _return_backlog(self, replicas: Replicas, slot: Slot) -> None:
         """Batches never started are blameless: they return with the losses they had."""
         groups = []
         while slot.backlog:
@@ -331,7 +286,7 @@ class Gateway:
             groups.append((rows, batch.losses))
         self._push_front(replicas, groups)
 
-    def _retry(self, replicas: _Replicas, batch: Batch, commands: list[Command]) -> None:
+    def _retry(self, replicas: Replicas, batch: Batch, commands: list[Command]) -> None:
         """Send a lost batch's requests back to the head: whole, in tens, alone, then no more."""
         rows, losses = batch.alive(), batch.losses + 1
         if losses > MAX_LOSSES:
@@ -341,7 +296,7 @@ class Gateway:
             self._push_front(replicas, [(piece, losses) for piece in after_loss(rows, losses)])
 
     def _push_front(
-        self, replicas: _Replicas, groups: Sequence[tuple[Sequence[Request], int]]
+        self, replicas: Replicas, groups: Sequence[tuple[Sequence[Request], int]]
     ) -> None:
         replicas.queue.push_front(groups)
         for rows, _ in groups:
@@ -354,13 +309,11 @@ class Gateway:
 
     def _stop_overdue(self, now: int, commands: list[Command]) -> None:
         """A batch out for too long has lost its GPU: fence it, requeue, and have it ended."""
-        while self._overdue and self._overdue[0][0] <= now:
-            _, batch_id = self._overdue.popleft()
-            batch = self.mapping.batches.get(batch_id)
-            if batch is not None:
-                late = show_ms(now - batch.departed_at)
-                commands.extend(self.lose(batch.gpu, now))
-                commands.append(Stop(batch.gpu, f"batch {batch_id} is overdue after {late}"))
+        for batch_id in self._overdue.expired(now):
+            batch = self.mapping.batches[batch_id]
+            late = show_ms(now - batch.departed_at)
+            commands.extend(self.lose(batch.gpu, now))
+            commands.append(Stop(batch.gpu, f"batch {batch_id} is overdue after {late}"))
 
     # -- leaving early ------------------------------------------------------------------------
 
@@ -405,12 +358,7 @@ class Gateway:
 
     def _arm(self) -> None:
         """Bring `due_at` up to date."""
-        due_at = self._deadlines.next()
-        overdue = self._overdue
-        while overdue and overdue[0][1] not in self.mapping.batches:
-            overdue.popleft()
-        if overdue:
-            due_at = min(due_at, overdue[0][0])
+        due_at = min(self._deadlines.next(), self._overdue.next())
         for replicas in self._serving.values():
             due_at = min(due_at, replicas.due_at(), replicas.queue.next_expiry())
             if replicas.bound and replicas.pool.startable() is not None:
@@ -427,7 +375,7 @@ class Gateway:
     def depth(self, model: str | None = None) -> int:
         """How many requests wait and are not on a GPU, for one model or all."""
         serving = self._serving.values() if model is None else [self._serving[model]]
-        return sum(replicas.queue.depth + replicas.bound for replicas in serving)
+        return sum(replicas.depth for replicas in serving)
 
     def in_flight(self) -> int:
         """How many requests are on a GPU."""

@@ -1,6 +1,6 @@
-"""Deadlines that the order of arrival does not tell."""
+"""Deadlines that the order of arrival does not tell, of requests and of batches on GPUs."""
 
-from labkit.core.expiry import SLACK, Deadlines
+from labkit.core.expiry import SLACK, Deadlines, Overdue
 from labkit.core.units import MS, NEVER
 
 
@@ -75,3 +75,32 @@ def test_one_who_is_watched_again_and_again_is_remembered_once():
         deadlines.watch(1, 5)
         assert len(deadlines._heap) <= 2 * 1 + SLACK + 1
     assert deadlines.expired(5)[0] == 1
+
+
+def test_batches_are_overdue_in_the_order_in_which_they_left():
+    out = {4, 5, 6}
+    overdue = Overdue(250 * MS, out.__contains__)
+    overdue.departed(5, 10 * MS)
+    overdue.departed(4, 10 * MS)
+    overdue.departed(6, 11 * MS)
+    assert overdue.next() == 260 * MS
+    assert overdue.expired(260 * MS - 1) == []
+    assert overdue.expired(260 * MS) == [5, 4]
+    assert overdue.next() == 261 * MS
+
+
+def test_a_batch_that_is_back_is_not_overdue():
+    out = {1, 2}
+    overdue = Overdue(250 * MS, out.__contains__)
+    overdue.departed(1, 0)
+    overdue.departed(2, 20 * MS)
+    out.remove(1)
+    assert overdue.next() == 270 * MS
+    out.remove(2)
+    assert (overdue.next(), overdue.expired(1_000 * MS)) == (NEVER, [])
+
+
+def test_where_one_waits_for_ever_no_batch_is_overdue():
+    overdue = Overdue(None, lambda _: True)
+    overdue.departed(1, 0)
+    assert overdue.next() == NEVER
