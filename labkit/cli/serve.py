@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import click
 from labkit.cli.common import Problem, explained, gateway_options, json_option, settings_from
 from labkit.cli.keys import file_option
 from labkit.cli.params import Count, Rate
+from labkit.cli.signals import Signals
 
 MOST_PROCESSES = 64
 
@@ -57,22 +60,53 @@ def serve(as_json: bool, **options: Any) -> None:
     Without keys of your own, keys for a demonstration are made and shown once; they end with the
     server. Listening beyond this machine needs keys of your own: labkit keys add.
     """
+    signals = Signals()
     _check_packages()
     from labkit.live.errors import LiveError
-    from labkit.live.http.server import Server, until_signalled
+    from labkit.live.http.server import Server
     from labkit.live.keys import KeyProblem
     from labkit.live.kinds import UnknownKind
 
     try:
         keyring, key_file, shown = _keys(options["path"], options["host"])
         server = _server(Server, options, keyring=keyring, key_file=key_file)
-        server.start()
+        _start(server, signals)
     except (LiveError, UnknownKind, KeyProblem) as error:
         raise Problem(str(error)) from error
-    until_signalled(lambda: _greet(server, shown, options, as_json))
+    _greet(server, shown, options, as_json)
+    signals.wait()
     cut = server.close(options["drain_s"])
     if not as_json:
         click.echo("Everybody was answered." if not cut else f"{cut} calls were cut off.", err=True)
+
+
+def _start(server: Any, signals: Signals) -> None:
+    """Start it on a thread of its own, so that a signal is heard meanwhile.
+
+    Told to end, it leaves no process behind and exits: 0 after SIGTERM, and after Ctrl-C 130, for
+    nobody was served.
+    """
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            server.start()
+        except BaseException as error:
+            failures.append(error)
+        signals.wake()
+
+    thread = threading.Thread(target=run, name="labkit-start")
+    thread.start()
+    number = signals.wait()
+    if number:
+        server.give_up()
+    thread.join()
+    if number:
+        if not failures:
+            server.close()
+        raise SystemExit(0 if number == signal.SIGTERM else 130)
+    if failures:
+        raise failures[0]
 
 
 def _server(make: Any, options: dict[str, Any], **more: Any) -> Any:

@@ -58,6 +58,7 @@ class Engine:
         self._inbox: deque[tuple[Request, Reply] | int] = deque()
         self._woken = False
         self._settled = threading.Event()
+        self._given_up = False
         self._broken: dict[int, str] = {}
         self._collector: TunedCollector | None = None
         self._thread = threading.Thread(target=self._run, name="labkit-live", daemon=True)
@@ -85,6 +86,8 @@ class Engine:
         self.call(self.fleet.open, self.loop, self.shell)
         up = self._settled.wait(START_WITHIN_S + BURIAL_S)
         self.check()
+        if self._given_up:
+            raise LiveError("told to end before every GPU was up")
         if self._broken:
             gpu, why = next(iter(self._broken.items()))
             raise LiveError(
@@ -93,6 +96,11 @@ class Engine:
             )
         if not up:
             raise LiveError(f"not every GPU was up after {START_WITHIN_S:g} s; see the processes")
+
+    def give_up(self) -> None:
+        """Let a `start` that still waits raise; from any thread but not from a signal handler."""
+        self._given_up = True
+        self._settled.set()
 
     def stop(self) -> None:
         """End at once: every open reply gets an outcome, then processes and threads end."""

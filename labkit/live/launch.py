@@ -119,6 +119,8 @@ class Nursery:
                     ],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
+                    # Ctrl-C is for the parent to obey, even while this one is still importing.
+                    process_group=0,
                     # A worker that prints must not write into the caller's --json.
                     stdout=2,
                 )

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -52,12 +53,18 @@ class Process:
         response.begin()
         return response.status, response.read()
 
+    def get(self, path: str) -> tuple[int, bytes]:
+        """The status and the body of a page."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        told = response.status, response.read()
+        connection.close()
+        return told
+
     def gauge(self, name: str) -> float:
         """One number of /metrics."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-        connection.close()
+        text = self.get("/metrics")[1].decode()
         return float(text.split(f"\n{name} ")[1].split("\n")[0])
 
     def end(self, number: int = signal.SIGTERM) -> int:
@@ -110,17 +117,10 @@ def test_who_comes_while_it_drains_is_told_when_to_return(start):
     until(lambda: server.gauge("labkit_on_gpu_requests") == 1)
     late = socket.create_connection(("127.0.0.1", server.port), 20)
     server.popen.send_signal(signal.SIGTERM)
-    second = None
-
-    def refused():
-        nonlocal second
-        line = server.line()
-        second = server.status_of(line)
-        line.close()
-        return second[0] == 503
-
-    until(refused)
-    assert json.loads(second[1])["error"]["code"] == "draining"
+    until(lambda: server.get("/readyz")[0] == 503)
+    with server.line() as second:
+        status, body = server.status_of(second)
+    assert (status, json.loads(body)["error"]["code"]) == (503, "draining")
     assert server.status_of(first)[0] == 200
     assert server.popen.wait(20) == 0
     first.close()
@@ -176,3 +176,49 @@ def test_a_revoked_key_stops_working_soon(start, tmp_path, monkeypatch):
     KeyFile().revoke(account.id)
     until(lambda: status() == 401)
     assert server.end(signal.SIGINT) == 0
+
+
+def caught(pid: int) -> bool:
+    """Whether this process has its own way of ending by now."""
+    with open(f"/proc/{pid}/status") as status:
+        (mask,) = [line.split()[1] for line in status if line.startswith("SigCgt")]
+    return bool(int(mask, 16) & 1 << (signal.SIGTERM - 1))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize(
+    ("number", "after", "code"),
+    [
+        (signal.SIGTERM, "caught", 0),
+        (signal.SIGTERM, "nursery", 0),
+        (signal.SIGTERM, "workers", 0),
+        (signal.SIGINT, "caught", 130),
+        (signal.SIGINT, "nursery", 130),
+    ],
+)
+def test_a_signal_before_it_is_ready_ends_it_cleanly(number, after, code):
+    # A worker of this kind takes a minute to build, so the server is never ready.
+    words = ("--port", "0", "--json", "--gpus", "2", "--workers", "tests.live.worker_kinds:sleepy")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "labkit", "serve", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    process, children = psutil.Process(server.pid), []
+
+    def reached():
+        children[:] = process.children(recursive=True)
+        wanted = {"caught": 0, "nursery": 1, "workers": 2}[after]
+        return caught(server.pid) and len(children) >= wanted
+
+    try:
+        until(reached, 60)
+        os.killpg(server.pid, number)
+        said, complained = server.communicate(timeout=60)
+    finally:
+        server.kill()
+        server.communicate()
+    assert (server.returncode, said, complained) == (code, "", "")
+    assert psutil.wait_procs(children, timeout=5)[1] == []

@@ -59,3 +59,9 @@ def slow(setup: Setup):
         return [stamp(prompt, prompt) for prompt in prompts]
 
     return compute
+
+
+def sleepy(setup: Setup):
+    """A kind that takes a minute to start."""
+    time.sleep(60)
+    return echo

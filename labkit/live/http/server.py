@@ -2,9 +2,8 @@
 
 import asyncio
 import socket
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from labkit.core.settings import Settings
@@ -139,6 +138,10 @@ class Server:
             self.engine.stop()
             raise
 
+    def give_up(self) -> None:
+        """Let a `start` that still waits for its GPUs raise, and leave nothing; from any thread."""
+        self.engine.give_up()
+
     def close(self, within: float = DRAIN_WITHIN_S) -> int:
         """Admit nobody, answer everybody, then end; how many calls were cut off.
 
@@ -227,29 +230,3 @@ def most_connections() -> int:
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach it."""
     return host in LOOPBACK or host.startswith("127.")
-
-
-Wait = Callable[[], None]
-
-
-def until_signalled(first: Wait | None = None) -> int:
-    """Wait for SIGTERM or SIGINT; its number. A second one ends the process at once."""
-    import signal
-
-    came = threading.Event()
-    number = 0
-
-    def on_signal(signum: int, frame: Any) -> None:
-        nonlocal number
-        if came.is_set():
-            raise KeyboardInterrupt
-        number = signum
-        came.set()
-
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, on_signal)
-    if first is not None:
-        first()
-    while not came.wait(1.0):
-        pass
-    return number
