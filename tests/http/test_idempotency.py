@@ -47,6 +47,14 @@ def test_a_key_means_the_same_request_however_it_is_written(place):
     assert (other.status, other.error["code"]) == (422, "idempotency_key_reuse")
 
 
+@pytest.mark.parametrize("number", [b"1e999", b"9" * 5_000, b"-1e999"])
+def test_a_number_that_nothing_can_hold_does_no_harm_in_a_field_nobody_reads(place, number):
+    body = b'{"model": "ferry", "prompt": "x", "unknown": %b}' % number
+    key = f"order-{len(number)}{number[0]}"
+    first, again = (place.ask("/v1/completions", body, idempotency_key=key) for _ in range(2))
+    assert (first.status, first.body) == (200, again.body)
+
+
 def test_another_request_is_refused_before_it_is_said_to_be_in_flight(serve):
     place = serve(QUICK.with_(max_wait=300 * MS, budget=None))
     first = threading.Thread(target=asked, args=(place, "order-4"))

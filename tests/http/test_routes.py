@@ -108,6 +108,7 @@ def test_two_models_never_share_a_batch(serve):
         (b"[1, 2]", 400, "invalid_value", None),
         (b'{"model": "ferry", "prompt": "\xff"}', 400, "invalid_json", None),
         (b'{"model": "ferry", "prompt": "\\ud800"}', 400, "invalid_json", None),
+        (b'{"model": "ferry", "prompt": "x", "unknown": "\xff"}', 400, "invalid_json", None),
         (b'{"model": "ferry"}', 400, "invalid_value", "prompt"),
         (b'{"prompt": "x"}', 400, "invalid_value", "model"),
         (b'{"model": "ferry", "prompt": [1, 2]}', 400, "invalid_value", "prompt[0]"),
@@ -128,6 +129,12 @@ def test_a_body_that_will_not_do_is_refused_with_its_field(place, body, status, 
     answer = place.ask(COMPLETIONS, body)
     assert (answer.status, answer.error["code"], answer.error["param"]) == (status, code, param)
     assert set(answer.error) == {"message", "type", "param", "code"}
+
+
+def test_who_sends_a_megabyte_as_a_name_does_not_get_it_back(place):
+    answer = place.complete(model="x" * 900_000)
+    assert answer.status == 404
+    assert len(answer.body) < 1_000
 
 
 @pytest.mark.parametrize(
@@ -270,7 +277,8 @@ def test_the_lab_is_for_an_admin(place):
     assert place.ask("/lab/gpus", key=None).status == 401
     shown = place.ask("/lab/gpus", key="admin").json
     assert [gpu["state"] for gpu in shown["gpus"]] == ["ready", "ready"]
-    assert place.ask("/lab/gpus/7/kill", {}, key="admin").status == 404
+    for number in ("7", "9" * 5_000, "0" * 5_000, "%30", ""):
+        assert place.ask(f"/lab/gpus/{number}/kill", {}, key="admin").status == 404
     assert place.ask("/lab/gpus/0/hug", {}, key="admin").status == 404
 
 

@@ -83,6 +83,67 @@ def test_who_asks_before_sending_is_told_to_continue(place):
         assert statuses(line.recv(65_536)) == [200]
 
 
+def test_continue_is_said_between_answers_and_never_inside_one(place):
+    stream = b'{"model": "ferry", "prompt": "a b c", "stream": true}'
+    head, _, body = place.request(BODY, b"expect: 100-continue\r\n").partition(b"\r\n\r\n")
+    with place.line(place.request(stream) + head + b"\r\n\r\n") as line:
+        heard = b""
+        while not heard.endswith(b"HTTP/1.1 100 Continue\r\n\r\n"):
+            heard += line.recv(65_536)
+        assert statuses(heard) == [200, 100]
+        assert b"data: [DONE]\n\n\r\n0\r\n\r\nHTTP/1.1 100 " in heard
+        line.sendall(body)
+        assert statuses(line.recv(65_536)) == [200]
+
+
+def test_any_other_expectation_is_refused(place):
+    assert statuses(place.raw(place.request(BODY, b"expect: a miracle\r\n"))) == [417]
+
+
+def test_an_old_client_is_not_told_to_continue(place):
+    wire = place.request(BODY, b"expect: 100-continue\r\n").replace(b"HTTP/1.1", b"HTTP/1.0")
+    assert statuses(place.raw(wire)) == [200]
+
+
+def test_an_offer_to_speak_another_protocol_is_not_taken_up(place):
+    offer = b"connection: upgrade\r\nupgrade: h2c\r\n"
+    bodies = [b'{"model": "ferry", "prompt": "p%d"}' % number for number in range(3)]
+    wire = b"".join(place.request(body, offer) for body in bodies)
+    heard = place.raw(wire + HEALTH.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+    texts = re.findall(rb'"text":"([^"]+)"', heard)
+    assert statuses(heard) == [200] * 4
+    assert all(carries(text.decode(), f"p{n}") for n, text in enumerate(texts))
+
+
+def test_a_trailer_is_no_header(place):
+    head = place.request(b"").replace(b"content-length: 0\r\n", b"transfer-encoding: chunked\r\n")
+    secret = re.search(rb"authorization: .*\r\n", head)[0]
+    head = head.replace(secret, b"connection: close\r\n")
+    wire = head + b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(BODY), BODY, secret)
+    assert statuses(place.raw(wire)) == [401]
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"0\r\nx-endless: " + b"x" * 2_000_000, b"1;x=" + b"y" * 2_000_000, b"1\r\nx\r\n" * 400_000],
+    ids=["trailer", "extension", "crumbs"],
+)
+def test_what_frames_a_body_is_bounded_too(place, endless):
+    head = place.request(b"").replace(b"content-length: 0\r\n", b"transfer-encoding: chunked\r\n")
+    with place.line(head) as line:
+        for at in range(0, len(endless), 50_000):
+            line.sendall(endless[at : at + 50_000])
+        assert statuses(line.recv(65_536)) == [400]
+
+
+def test_a_body_may_come_in_crumbs(place):
+    body = json.dumps({"model": "ferry", "prompt": "x", "user": "u" * 150_000}).encode()
+    head = place.request(b"").replace(b"content-length: 0\r\n", b"transfer-encoding: chunked\r\n")
+    crumbs = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    with place.line(head + crumbs + b"0\r\n\r\n") as line:
+        assert statuses(line.recv(65_536)) == [200]
+
+
 def test_an_old_client_gets_its_answer_and_an_end(place):
     heard = place.raw(place.request(BODY).replace(b"HTTP/1.1", b"HTTP/1.0"))
     assert statuses(heard) == [200]
@@ -102,6 +163,12 @@ def test_an_old_client_gets_a_stream_that_ends_with_the_connection(place):
         b"hello\r\n\r\n",
         b"GET /healthz HTTP/9.9\r\n\r\n",
         b"GET /healthz HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: x\r\nhost: x\r\n\r\n",
+        b"GET /healthz HTTP/0.9\r\nhost: x\r\n\r\n",
+        b"GET /healthz HTTP/2.0\r\nhost: x\r\n\r\n",
+        b"GET /healthz\r\n\r\n",
+        b"GET / HTTP/1.0\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: x\r\n\r\n",
         b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -116,6 +183,37 @@ def test_what_is_not_http_is_refused_and_the_line_closed(place, wire):
 
 def test_what_is_not_http_after_a_request_is_refused_after_its_answer(place):
     assert statuses(place.raw(place.request(BODY) + b"\x00nonsense\r\n\r\n")) == [200, 400]
+
+
+def test_a_tunnel_is_refused_once(place):
+    heard = place.raw(b"CONNECT here:1 HTTP/1.1\r\nhost: here\r\n\r\nhello")
+    assert statuses(heard) == [405]
+
+
+def test_what_was_refused_unread_is_counted_too(serve):
+    place = serve()
+    assert statuses(place.raw(b"hello\r\n\r\n")) == [400]
+    assert place.metrics()['labkit_http_responses_total{route="other",status="400"}'] == 1
+
+
+def test_time_in_which_nobody_reads_is_not_held_against_the_client(serve):
+    place = serve(QUICK.with_(rule="full", budget=None))
+    server, loop = place.server, place.server.engine.loop
+    with place.line(place.request(BODY) * 17 + HEALTH[:10]) as line:
+        until(lambda: server.engine.gateway.depth() == 1)
+        (connection,) = server.carrier.hub.open
+        until(lambda: connection._paused)
+
+        def look():
+            connection.look(loop.time() + 60.0)
+
+        server.engine.call(look)
+        assert connection in server.carrier.hub.open
+        assert connection._refused is None
+        line.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            line.recv(1)
+    until(lambda: not server.carrier.hub.open)
 
 
 @pytest.mark.parametrize(

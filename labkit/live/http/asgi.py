@@ -97,14 +97,14 @@ class AsgiApp:
 
 async def _read(receive: Receive) -> bytes | None:
     """The body, or as much as is over the cap; None when the client left meanwhile."""
-    body = b""
+    body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             return None
         body += message.get("body", b"")
         if len(body) > MOST_BODY or not message.get("more_body", False):
-            return body
+            return bytes(body)
 
 
 async def _gone(exchange: _Answering, receive: Receive) -> None:

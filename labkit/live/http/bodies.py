@@ -141,6 +141,18 @@ def read_chat(body: bytes, caps: Caps) -> Asked:
     return Asked(True, sent.model, [prompt], most, bool(sent.stream), usage)
 
 
+def canonical(body: bytes) -> bytes:
+    """The same bytes for the same JSON, however it was written.
+
+    JSON that nothing here can hold (a number out of every range, in a field nobody reads) is the
+    same to the letter alone.
+    """
+    try:
+        return msgspec.json.encode(msgspec.json.decode(body), order="deterministic")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return body
+
+
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _completion = msgspec.json.Decoder(Completion)
 _chat = msgspec.json.Decoder(Chat)
@@ -162,6 +174,8 @@ _CHAT_NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 def _decode(decoder: Any, body: bytes) -> Any:
     try:
+        if not body.isascii():
+            body.decode()  # the decoder does not look into fields that it does not know
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         text = str(error)

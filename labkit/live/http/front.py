@@ -19,8 +19,9 @@ from labkit.core.messages import Outcome, Request
 from labkit.core.settings import Settings
 from labkit.core.units import NEVER, S
 from labkit.live.desk import DeskEngine, DeskShell
+from labkit.live.http.access import AccessLog, call_line, plain_line
 from labkit.live.http.answers import Writer
-from labkit.live.http.bodies import CAPS, Asked, Caps, read_chat, read_completion
+from labkit.live.http.bodies import CAPS, Asked, Caps, canonical, read_chat, read_completion
 from labkit.live.http.call import Call
 from labkit.live.http.counters import Counters, count, counts, exposition, gauge, gauges
 from labkit.live.http.exchange import Exchange
@@ -57,12 +58,14 @@ class Front:
         keyring: Keyring,
         caps: Mapping[int, Caps] = CAPS,
         seed: int = 0,
+        access: AccessLog | None = None,
     ) -> None:
         self.settings = settings
         self.keyring = keyring
         self.caps = caps
         self.counters = Counters()
         self.drain = DrainMeter()
+        self.access = access
         self.draining = False
         self.created = int(time.time())
         self.chance = Random(f"{seed}/retry").random
@@ -92,6 +95,8 @@ class Front:
         self.engine = engine
         self.shell: DeskShell = engine.shell
         self.shell.watchers.append(self._watch)
+        if self.access is not None:
+            self.shell.boarded = {}
 
     # -- every exchange ---------------------------------------------------------------------------
 
@@ -120,18 +125,35 @@ class Front:
         """Something went wrong that nobody expected: it is for the log, not for the client."""
         log.error("a defect while answering", exc_info=error)
 
-    def refuse(self, exchange: Exchange, refusal: Refusal, route: str | None) -> None:
-        """Say no, with when to come back where that may help; `route` None: it is counted."""
-        extra = refusal.headers
-        if refusal.again:
-            extra += self.when_to_return(refusal.status)
-        if route is not None:
-            self.counters.responses[route, refusal.status] += 1
-        exchange.respond(refusal.status, refusal.body(), extra=extra)
+    def refuse(self, exchange: Exchange, refusal: Refusal, route: str) -> None:
+        """Say no, with when to come back where that may help."""
+        body = refusal.body()
+        self._count(exchange, route, refusal.status, len(body), refusal.code)
+        exchange.respond(refusal.status, body, extra=self.told_besides(refusal))
+
+    def told_besides(self, refusal: Refusal) -> bytes:
+        """The header lines of a refusal."""
+        return refusal.headers + (self.when_to_return(refusal.status) if refusal.again else b"")
+
+    def refused(self, status: int) -> None:
+        """The carrier refused what was not even a request; it counts like any other response."""
+        self.counters.responses["other", status] += 1
 
     def _respond(self, exchange: Exchange, route: str, body: bytes, **more: Any) -> None:
-        self.counters.responses[route, 200] += 1
+        self._count(exchange, route, 200, len(body))
         exchange.respond(200, body, **more)
+
+    def _count(
+        self, exchange: Exchange, route: str, status: int, size: int, code: str | None = None
+    ) -> None:
+        """An exchange that is no call is over."""
+        self.counters.responses[route, status] += 1
+        if self.access is not None:
+            tier = None if exchange.account is None else self._tier(exchange.account)
+            self.access.note(plain_line(exchange, route, tier, status, size, code))
+
+    def _tier(self, account: Account) -> str:
+        return self.settings.tiers[account.tier].name
 
     # -- who is it? -------------------------------------------------------------------------------
 
@@ -143,6 +165,7 @@ class Front:
             self.counters.unknown_keys += 1
             self._check_failures(exchange.peer)
             raise Refusal("invalid_api_key", headers=b"www-authenticate: Bearer\r\n")
+        exchange.account = account
         return account
 
     def _check_failures(self, peer: str) -> None:
@@ -200,7 +223,7 @@ class Front:
         text = headers.get(b"idempotency-key")
         key = None if text is None else _key(text, exchange, account)
         writer = Writer(asked, f"{self._boot}-{ids[0]}", int(time.time()))
-        call = Call(self, exchange, route, account, writer, ids[0])
+        call = Call(self, exchange, route, account, writer, ids[0], now)
         self.counters.in_flight += 1
         try:
             self._submit(call, requests, key, exchange.body)
@@ -226,7 +249,7 @@ class Front:
         self._rendering[ticket] = call
         keys = self.shell.door.keys
         before = keys.in_flight()
-        fingerprint = sha256(_canonical(body)).digest()
+        fingerprint = sha256(canonical(body)).digest()
         self.shell.submit(requests, key, fingerprint, call.hear)
         if call.over:
             self._rendering.pop(ticket, None)
@@ -239,17 +262,33 @@ class Front:
         """For the door: the bytes of a keyed call, even if its own client has left."""
         return self._rendering.pop(ticket).render(ended)
 
-    def closed(self, call: Call, status: int, outcome: Outcome, started_at: float) -> None:
+    def began(self, call: Call) -> None:
+        """The first piece of a stream is on its way."""
+        took = time.monotonic() - call.exchange.started_at
+        self.counters.first_piece[self._tier(call.account), call.writer.asked.model].note(took)
+
+    def closed(self, call: Call, status: int, outcome: Outcome, code: str | None) -> None:
         """A call is over: count it once."""
-        counters = self.counters
+        counters, asked, tier = self.counters, call.writer.asked, self._tier(call.account)
         counters.in_flight -= 1
         counters.responses[call.route, status] += 1
-        counters.calls[self.settings.tiers[call.account.tier].name, outcome.value] += 1
-        if status == 200:
-            counters.latency.note(self.engine.loop.time() - started_at)
-        if call.writer.asked.stream and not call.keyed:
+        counters.calls[tier, outcome.value] += 1
+        if outcome is Outcome.ANSWERED:
+            took = time.monotonic() - call.exchange.started_at
+            counters.answer[tier, asked.model].note(took)
+        if asked.stream and not call.keyed:
             for unit in call.units:
                 self.shell.streams.pop(unit, None)
+        if self.access is not None:
+            self.note_boarding(call)
+            self.access.note(call_line(call, tier, status, outcome, code))
+
+    def note_boarding(self, call: Call) -> None:
+        """For the log: when the last of its requests went to a GPU for the last time."""
+        boarded = self.shell.boarded
+        if boarded is not None:
+            found = [boarded.pop(unit) for unit in call.units if unit in boarded]
+            call.boarded_at = max(found, default=call.boarded_at)
 
     def when_to_return(self, status: int) -> bytes:
         """Header lines for whoever may try again: from the measured depth and drain rate."""
@@ -322,16 +361,20 @@ class Front:
         rate = self.drain.rate(self.engine.loop.time())
         yield gauge("drain_rate", "Answers a second while a queue waits.", rate or 0.0)
         yield gauge("streams_open", "Streams not at their end.", len(shell.streams))
-        yield counts("batches", "Batches that departed.", ["reason"], dict(shell.reasons))
+        yield counts("batches", "Batches that departed.", ["model", "reason"], dict(shell.reasons))
         yield count("batch_rows", "Requests aboard them.", shell.aboard)
         yield count("returned_rows", "Requests that came back from a GPU.", shell.returned)
         yield count("late_results", "Results of lost GPUs, dropped.", gateway.late)
         yield count("contract_violations", "Batches computed too slowly.", shell.violations)
+        if self.access is not None:
+            yield count("access_log_lost_lines", "Lines no disk would take.", self.access.lost)
 
     # -- now and then -----------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
         """Measure the drain rate, and notice models nobody serves and work that does not move."""
+        if self.access is not None:
+            self.access.flush()
         shell, gateway = self.shell, self.engine.gateway
         self.drain.read(shell.returned, gateway.depth() >= self.settings.max_batch, now)
         for model in self.settings.models:
@@ -374,11 +417,6 @@ def _names(models: Sequence[str]) -> dict[str, str]:
     """Every name a client may use, to the model it means: of several versions the last one."""
     names = {model.partition("@")[0]: model for model in models}
     return names | {model: model for model in models}
-
-
-def _canonical(body: bytes) -> bytes:
-    """The same bytes for the same JSON, however it was written."""
-    return msgspec.json.encode(msgspec.json.decode(body), order="deterministic")
 
 
 def _check_type(exchange: Exchange) -> None:

@@ -84,7 +84,7 @@ class LabRoutes:
         }
 
     def _break(self, number: bytes, verb: bytes) -> None:
-        if not number.isdigit() or int(number) >= self.engine.fleet.gpus:
+        if not number.isdigit() or len(number) > 9 or int(number) >= self.engine.fleet.gpus:
             raise Refusal("not_found", f"no GPU {number.decode('latin-1')!r} here")
         action = self._verbs.get(verb)
         if action is None:

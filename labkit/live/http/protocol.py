@@ -19,6 +19,9 @@ from labkit.live.http.refusals import Refusal
 
 MOST_HEAD = 16_384
 MOST_HEADERS = 100
+MOST_FRAMING = MOST_BODY
+"""Bytes of a request that are not its body: chunk sizes and trailers, too, end somewhere."""
+
 MOST_PIPELINED = 16
 """Requests that may wait on one connection behind the one that is answered."""
 
@@ -33,6 +36,9 @@ LINGER_S = 1.0
 """After a refusal that did not wait for the body, what still comes is thrown away for so long."""
 
 Handle = Callable[[Exchange], None]
+Refused = Callable[[int], None]
+"""Hears the status of what was refused before it was a whole request."""
+
 _LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus
 }
@@ -42,9 +48,12 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Hub:
     """What all connections share: the handler, the open ones, the date, and the sweep."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, handle: Handle, most: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, handle: Handle, refused: Refused, most: int
+    ) -> None:
         self.loop = loop
         self.handle = handle
+        self.refused = refused
         self.most = most
         self.open: set[Connection] = set()
         self.closing = False
@@ -158,13 +167,13 @@ class Connection(asyncio.Protocol):
         "_body",
         "_body_size",
         "_current",
-        "_head_size",
         "_headers",
         "_headers_size",
         "_heard_at",
         "_in_head",
         "_keep",
         "_lingers",
+        "_owes_continue",
         "_parser",
         "_paused",
         "_peer",
@@ -174,6 +183,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_url",
         "_waiting",
+        "_wire_size",
         "hub",
     )
 
@@ -188,7 +198,8 @@ class Connection(asyncio.Protocol):
         self._heard_at = hub.loop.time()
         self._refused: Refusal | None = None
         self._in_head = False
-        self._begun = self._head_size = 0
+        self._owes_continue = False
+        self._begun = self._wire_size = 0
         self._pumping = False
         self._lingers = False
         self._paused = False
@@ -213,25 +224,50 @@ class Connection(asyncio.Protocol):
         self._heard_at = self.hub.loop.time()
         if self._begun_at is None:
             self._begun = 0
-        elif self._in_head:
-            self._head_size += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._keep = False
-            if self._current is None and not self._waiting:
-                self._refuse(Refusal("bad_http", "this server speaks HTTP/1.1 alone"))
-            return
-        except httptools.HttpParserError as error:
-            if self._refused is None:
-                self._refused = Refusal("bad_http", f"this is not HTTP/1.1: {error}")
-        if self._begun == 1 and not self._head_size:
+        else:
+            self._wire_size += len(data)
+        self._feed(data)
+        if self._begun == 1 and not self._wire_size:
             # It began with this very piece, so as far as is known it is as long.
-            self._head_size = len(data)
-        if self._in_head and self._head_size > MOST_HEAD:
-            self._refused = self._refused or Refusal("headers_too_large")
+            self._wire_size = len(data)
+        if self._begun_at is not None and self._refused is None:
+            self._check_framing()
         if self._refused is not None:
             self._refuse(self._refused)
+
+    def _feed(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while len(rest):
+            try:
+                self._parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                if self._refused is not None:
+                    return
+                # An offer that is not taken up; the request is the same without it.
+                rest = rest[upgrade.args[0] :]
+                head = self._without_upgrade()
+                self._parser = httptools.HttpRequestParser(self)
+                self._parser.feed_data(head)
+            except httptools.HttpParserError as error:
+                if self._refused is None:
+                    self._refused = Refusal("bad_http", f"this is not HTTP/1.1: {error}")
+                return
+
+    def _without_upgrade(self) -> bytes:
+        parser = self._parser
+        lines = [b"%b: %b\r\n" % line for line in self._headers.items() if line[0] != b"upgrade"]
+        version = parser.get_http_version().encode()
+        first = b"%b %b HTTP/%b\r\n" % (parser.get_method(), self._url, version)
+        return b"%b%b\r\n" % (first, b"".join(lines))
+
+    def _check_framing(self) -> None:
+        """What is not body has a bound, even where the parser keeps it to itself until it ends."""
+        framing = self._wire_size - self._body_size
+        if self._in_head and framing > MOST_HEAD:
+            self._refused = Refusal("headers_too_large")
+        elif framing > MOST_FRAMING:
+            self._refused = Refusal("bad_http", "more framing than a body needs; use larger chunks")
 
     def eof_received(self) -> bool | None:
         """The client has left; the transport closes itself."""
@@ -255,7 +291,13 @@ class Connection(asyncio.Protocol):
         """It reads again."""
         self._stalled_at = None
         if not self._paused:
-            self._transport.resume_reading()
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """What could not be read meanwhile has all its time again."""
+        if self._begun_at is not None:
+            self._begun_at = self.hub.loop.time()
+        self._transport.resume_reading()
 
     # -- from the parser --------------------------------------------------------------------------
 
@@ -265,8 +307,8 @@ class Connection(asyncio.Protocol):
         self._begun += 1
         self._headers: dict[bytes, bytes] = {}
         self._url = b""
-        self._body = b""
-        self._body_size = self._head_size = self._headers_size = 0
+        self._body: bytes | bytearray = b""
+        self._body_size = self._wire_size = self._headers_size = 0
         self._in_head = True
 
     def on_url(self, url: bytes) -> None:
@@ -276,40 +318,78 @@ class Connection(asyncio.Protocol):
             self._refused = Refusal("headers_too_large")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Kept by its lower-case name; said twice, the first stands, and for framing never."""
+        """Kept by its lower-case name; said twice, the first stands. Trailers are not kept."""
         headers = self._headers
         self._headers_size += len(name) + len(value)
         if len(headers) >= MOST_HEADERS or self._headers_size > MOST_HEAD:
             self._refused = Refusal("headers_too_large")
             return
-        headers.setdefault(name.lower(), value)
+        if not self._in_head:
+            return
+        name = name.lower()
+        if name == b"host" and name in headers:
+            self._refused = Refusal("bad_http", "two Host headers; send one")
+        elif name == b"transfer-encoding" and value.lower() != b"chunked":
+            self._refused = Refusal("bad_http", "no transfer encoding but chunked is understood")
+        headers.setdefault(name, value)
 
     def on_headers_complete(self) -> None:
         """Refuse a body that says it is too large before it comes, else let it come."""
         self._in_head = False
+        if self._refused is None:
+            self._refused = self._head_problem(self._parser.get_http_version())
+        if self._refused is None and b"expect" in self._headers:
+            self._expected()
+
+    def _head_problem(self, version: str) -> Refusal | None:
         headers = self._headers
         length = headers.get(b"content-length")
-        if length is not None and length.isdigit() and int(length[:12]) > MOST_BODY:
-            self._refused = self._refused or Refusal("body_too_large")
-        elif b"host" not in headers and self._parser.get_http_version() == "1.1":
-            self._refused = self._refused or Refusal("bad_http", "HTTP/1.1 needs a Host header")
-        elif b"expect" in headers and self._refused is None:
-            self.write(_CONTINUE)
+        if version != "1.1":
+            if version != "1.0":
+                return Refusal("bad_http", f"HTTP/{version}: this server speaks HTTP/1.1 alone")
+            if b"transfer-encoding" in headers:
+                return Refusal("bad_http", "HTTP/1.0 knows no transfer encoding")
+        elif b"host" not in headers:
+            return Refusal("bad_http", "HTTP/1.1 needs a Host header")
+        if length is not None and length.isdigit() and int(length[-19:]) > MOST_BODY:
+            return Refusal("body_too_large")
+        if self._parser.get_method() == b"CONNECT":
+            return Refusal("method_not_allowed", headers=b"allow: GET, HEAD, POST\r\n")
+        return None
+
+    def _expected(self) -> None:
+        """Say "continue" when the answers before it are out: it must not land among them."""
+        parser = self._parser
+        if self._headers[b"expect"].lower() != b"100-continue":
+            self._refused = Refusal("expectation_failed")
+        elif parser.get_http_version() == "1.1" and not parser.should_upgrade():
+            if self._current is None:
+                self.write(_CONTINUE)
+            else:
+                self._owes_continue = True
 
     def on_body(self, body: bytes) -> None:
-        """Kept up to the cap."""
+        """Kept up to the cap; of more than one piece in a buffer that grows without copies."""
         self._body_size += len(body)
         if self._body_size > MOST_BODY:
             self._refused = self._refused or Refusal("body_too_large")
         elif self._refused is None:
-            self._body = self._body + body if self._body else body
+            if not self._body:
+                self._body = body
+            elif isinstance(self._body, bytearray):
+                self._body += body
+            else:
+                self._body = bytearray(self._body) + body
 
     def on_message_complete(self) -> None:
         """Hand it over, or let it wait for those before it."""
+        parser = self._parser
+        if self._refused is None and parser.should_upgrade():
+            return
         self._begun_at = None
+        self._owes_continue = False
         if self._refused is not None:
             return
-        parser = self._parser
         keep = self._keep and parser.should_keep_alive()
         exchange = Answering(
             self,
@@ -318,7 +398,7 @@ class Connection(asyncio.Protocol):
             parser.get_method(),
             self._path(),
             self._headers,
-            self._body,
+            bytes(self._body),
             self._peer,
             self._heard_at,
         )
@@ -353,6 +433,9 @@ class Connection(asyncio.Protocol):
             self._pump()
         elif self._refused is not None:
             self._refuse(self._refused)
+        elif self._owes_continue:
+            self._owes_continue = False
+            self.write(_CONTINUE)
 
     def _pump(self) -> None:
         """Hand over what waits while the one before is answered at once; never recursive."""
@@ -366,7 +449,7 @@ class Connection(asyncio.Protocol):
         if self._paused and len(self._waiting) < MOST_PIPELINED:
             self._paused = False
             if self._stalled_at is None and not self._transport.is_closing():
-                self._transport.resume_reading()
+                self._read_on()
 
     def _refuse(self, refusal: Refusal) -> None:
         """Say why once those before it are answered; then listen a little, and close."""
@@ -374,6 +457,7 @@ class Connection(asyncio.Protocol):
         if self._lingers or self._current is not None or self._transport.is_closing():
             return
         body = refusal.body()
+        self.hub.refused(refusal.status)
         self.write(
             b"%b%bcontent-type: %b\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n%b"
             % (
@@ -399,8 +483,11 @@ class Connection(asyncio.Protocol):
         if self._lingers:
             if now - self._heard_at > LINGER_S:
                 self._transport.abort()
-        elif self._stalled_at is not None and now - self._stalled_at > READ_WITHIN_S:
-            self._transport.abort()
+        elif self._stalled_at is not None:
+            if now - self._stalled_at > READ_WITHIN_S:
+                self._transport.abort()
+        elif self._paused:
+            return
         elif self._begun_at is not None and now - self._begun_at > ARRIVE_WITHIN_S:
             self._refuse(Refusal("request_timeout"))
         elif self._current is None and now - self._heard_at > IDLE_S:

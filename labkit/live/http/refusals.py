@@ -26,6 +26,7 @@ class Case:
 CASES: Final[dict[str, Case]] = {
     "bad_http": Case(400, INVALID, "this is not HTTP/1.1"),
     "headers_too_large": Case(431, INVALID, "too many header bytes; send fewer or shorter ones"),
+    "expectation_failed": Case(417, INVALID, "the one expectation met here is 100-continue"),
     "request_timeout": Case(408, INVALID, "the request did not arrive in time; send it at once"),
     "invalid_json": Case(400, INVALID, "the body is not JSON in UTF-8"),
     "invalid_value": Case(400, INVALID, "a field has a value that cannot be served"),
@@ -73,6 +74,10 @@ sends again by itself."""
 _OF_END = {"unknown_model": "model_not_found", "engine_stopped": "draining"}
 
 
+LONGEST = 500
+"""Characters of a message: who sends a megabyte as a name does not get it back."""
+
+
 class Refusal(Exception):
     """A request that is not served: its `code` names a row of `CASES`.
 
@@ -88,7 +93,8 @@ class Refusal(Exception):
         headers: bytes = b"",
     ) -> None:
         case = CASES[code]
-        super().__init__(message or case.message)
+        text = message or case.message
+        super().__init__(text if len(text) <= LONGEST else f"{text[:LONGEST]} ...")
         self.code = code
         self.param = param
         self.status = status or case.status

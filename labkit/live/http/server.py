@@ -14,7 +14,7 @@ from labkit.live.fleet import Fleet
 from labkit.live.http.asgi import Uvicorn
 from labkit.live.http.front import TICK_S, Front
 from labkit.live.http.lab import LabRoutes
-from labkit.live.http.protocol import Handle, Hub
+from labkit.live.http.protocol import Handle, Hub, Refused
 from labkit.live.keys import KeyFile, KeyProblem, Keyring
 from labkit.live.ledger import Journal
 
@@ -43,8 +43,10 @@ class Carrier(Protocol):
 class OwnProtocol:
     """The carrier of our own: `labkit.live.http.protocol`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, handle: Handle, most: int) -> None:
-        self.hub = Hub(loop, handle, most)
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, handle: Handle, refused: Refused, most: int
+    ) -> None:
+        self.hub = Hub(loop, handle, refused, most)
         self._listening: asyncio.Server | None = None
 
     async def open(self, listener: socket.socket) -> None:
@@ -115,7 +117,12 @@ class Server:
         self.carrier: Carrier = (
             Uvicorn(self.front.handle)
             if uvicorn
-            else OwnProtocol(self.engine.loop, self.front.handle, most_connections())
+            else OwnProtocol(
+                self.engine.loop,
+                self.front.handle,
+                self.front.refused,
+                most_connections(),
+            )
         )
         self._ticks = 0
 
