@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from labkit.core.contract import Scheduler
+from labkit.core.expiry import Deadlines
 from labkit.core.idempotency import Entry, Key, KeyLedger, Standing
 from labkit.core.messages import Answer, Command, End, Outcome, Output, Request, Result
 
@@ -64,6 +65,9 @@ class Door:
     key is computed; others with the same fingerprint wait for it and get the same bytes. An answer
     or a failure of its own becomes a `Commit`, and after `stored` a `Send`; every other outcome
     frees the key and is sent at once. Requests without a key pass untouched.
+
+    A request's deadline ends its wait: of the first by the scheduler, in the queue only, and of
+    others here, while the first goes on.
     """
 
     def __init__(self, scheduler: Scheduler, keys: KeyLedger, render: Render) -> None:
@@ -76,6 +80,7 @@ class Door:
         self._waiting: dict[Key, list[int]] = {}
         self._writing: dict[Key, Entry] = {}
         self._unwritten: dict[Key, Entry] = {}
+        self._deadlines = Deadlines(self._key_of.__contains__)
 
     # -- in ---------------------------------------------------------------------------------------
 
@@ -110,6 +115,7 @@ class Door:
             # What was never written and has had its time since is nobody's outcome any more.
             self._unwritten.pop(key, None)
             return self._run(_Call(key, tuple(request.id for request in requests)), requests, now)
+        self._deadlines.watch(ticket, requests[0].deadline)
         if key in self._unwritten:
             self._writing[key] = self._unwritten.pop(key)
             return (Commit(key, entry),)
@@ -245,8 +251,12 @@ class Door:
         key = self._key_of.get(request_id)
         if key is None:
             return self.settle(self.scheduler.cancel(request_id, now), now)
-        nobody = self._stop_waiting(request_id, key)
-        out: list[DoorCommand] = [End(request_id, Outcome.CANCELLED, "client_left")]
+        return self._leave(End(request_id, Outcome.CANCELLED, "client_left"), key, now)
+
+    def _leave(self, end: End, key: Key, now: int) -> list[DoorCommand]:
+        """Somebody's wait ends like this, and with the last one's the work."""
+        nobody = self._stop_waiting(end.request_id, key)
+        out: list[DoorCommand] = [end]
         if nobody:
             for unit in self._call_of[key].units:
                 out += self.settle(self.scheduler.cancel(unit, now), now)
@@ -282,8 +292,8 @@ class Door:
 
     @property
     def due_at(self) -> int:
-        """The scheduler's."""
-        return self.scheduler.due_at
+        """The scheduler's, or when somebody has waited for another's work until a deadline."""
+        return min(self.scheduler.due_at, self._deadlines.next())
 
     def arrive(self, request: Request, now: int) -> Sequence[DoorCommand]:
         """A request without a key."""
@@ -306,8 +316,13 @@ class Door:
         return self.settle(self.scheduler.drain(gpu, now), now)
 
     def advance(self, now: int) -> Sequence[DoorCommand]:
-        """See `Scheduler.advance`."""
-        return self.settle(self.scheduler.advance(now), now)
+        """See `Scheduler.advance`; before it, waiters leave whose deadline has come."""
+        left: list[DoorCommand] = []
+        for ticket in self._deadlines.expired(now):
+            end = End(ticket, Outcome.EXPIRED, "deadline_exceeded")
+            left += self._leave(end, self._key_of[ticket], now)
+        told = self.settle(self.scheduler.advance(now), now)
+        return [*left, *told] if left else told
 
     def close(self, now: int) -> Sequence[DoorCommand]:
         """Admit nobody any more, if the scheduler can be closed; what is recorded still replays."""

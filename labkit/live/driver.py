@@ -165,13 +165,8 @@ class Live:
         `deadline_ms` from now, it expires. Raises `PromptError` for a prompt over the cap, and
         `ValueError` for a tier there is none of.
         """
-        check_prompt(prompt, self.prompt_cap)
-        model = self.settings.models[0] if model is None else model
-        _check_request(tier, len(self.settings.tiers), tenant, model, deadline_ms)
-        engine = self._serving()
-        now = engine.shell.clock()
-        deadline = NEVER if deadline_ms is None else now + round(deadline_ms * MS)
-        request = Request(next(self._ids), prompt, now, tier, tenant, model, deadline)
+        request = self._request(prompt, tier, tenant, model, deadline_ms)
+        engine = self._engine
         reply = engine.replies.new(request.id)
         if self.state == "closing":
             reply.conclude(End(request.id, Outcome.REJECTED, "draining"))
@@ -180,6 +175,17 @@ class Live:
         else:
             engine.post((request, reply))
         return reply
+
+    def _request(
+        self, prompt: str, tier: int, tenant: str, model: str | None, deadline_ms: float | None
+    ) -> Request:
+        """One request that came now, to a running engine; refused here if it would break it."""
+        check_prompt(prompt, self.prompt_cap)
+        model = self.settings.models[0] if model is None else model
+        _check_request(tier, len(self.settings.tiers), tenant, model, deadline_ms)
+        now = self._serving().shell.clock()
+        deadline = NEVER if deadline_ms is None else now + round(deadline_ms * MS)
+        return Request(next(self._ids), prompt, now, tier, tenant, model, deadline)
 
     def ask(
         self, prompts: Iterable[str], *, tier: int = Tier.PAID, tenant: str = "default"

@@ -11,14 +11,12 @@ from labkit.core.door import Commit, Door, DoorCommand, Ended, Render, Send
 from labkit.core.idempotency import Key, KeyLedger
 from labkit.core.messages import Command, End, Outcome, Output, Request, Tier
 from labkit.core.settings import Settings
-from labkit.core.units import MS, NEVER
 from labkit.live.configure import loop_factory
-from labkit.live.driver import Live, _check_request
+from labkit.live.driver import Live
 from labkit.live.engine import Engine
 from labkit.live.ledger import Journal, MemoryJournal
 from labkit.live.replies import Reply
 from labkit.live.shell import Shell
-from labkit.workload.prompts import check_prompt
 
 SCOPE = "lab"
 """What the keys of `KeyedLive.submit` are for."""
@@ -84,7 +82,13 @@ class KeyedShell(Shell):
         except BaseException:
             del self.open[ticket]
             raise
-        self._settle_door(commands, now)
+        if self._over is None:
+            self._settle_door(commands, now)
+        else:
+            # Nothing is written or computed any more, but what is recorded costs neither.
+            heard: Any = [one for one in commands if not isinstance(one, Commit)]
+            self._obey(heard, now)
+            self.end_all(self._over)
 
     def wait_over(self, ticket: int) -> None:
         """This call waits no longer for another's work, and will come back for it."""
@@ -92,9 +96,11 @@ class KeyedShell(Shell):
         self._settle_door(self.door.wait_over(ticket, now), now)
 
     def end_all(self, code: str) -> None:
-        """As every shell; no key stays behind."""
+        """As every shell; no key stays behind, and what is recorded still replays."""
         super().end_all(code)
-        self.door.abandon(code, self.time())
+        now = self.time()
+        self.door.abandon(code, now)
+        self.door.close(now)
 
     def _settle_door(self, commands: Sequence[DoorCommand], now: int) -> None:
         told: Any = commands
@@ -222,23 +228,19 @@ class KeyedLive(Live):
     ) -> Reply:
         """As `Live.submit`; with a key, the same prompt under it is computed once and no more.
 
-        The reply's result is the output that was recorded, whoever asked for it first.
+        The reply's result is the output that was recorded, whoever asked for it first. It is
+        replayed while the engine closes too, and computed no more then.
         """
-        if key is None or self.state == "closing":
+        if key is None:
             return super().submit(
                 prompt, tier=tier, tenant=tenant, model=model, deadline_ms=deadline_ms
             )
-        check_prompt(prompt, self.prompt_cap)
-        model = self.settings.models[0] if model is None else model
-        _check_request(tier, len(self.settings.tiers), tenant, model, deadline_ms)
         if not isinstance(key, str):
             raise ValueError(f"key {key!r}: must be text; pass a string, or None for no key")
-        engine, shell = self._serving(), self.shell
-        now = shell.clock()
-        deadline = NEVER if deadline_ms is None else now + round(deadline_ms * MS)
-        request = Request(next(self._ids), prompt, now, tier, tenant, model, deadline)
+        request = self._request(prompt, tier, tenant, model, deadline_ms)
+        engine, shell = self._engine, self.shell
         reply = engine.replies.new(request.id)
-        print = fingerprint({"prompt": prompt, "model": model})
+        print = fingerprint({"prompt": prompt, "model": request.model})
         whole = Key(tenant, SCOPE, key)
         if engine.replies.open > self.most_open:
             reply.conclude(End(request.id, Outcome.REJECTED, "too_many_open"))

@@ -77,6 +77,7 @@ class Shell:
         self._now = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = NEVER
+        self._over: str | None = None
 
     def clock(self) -> int:
         """Now; from any thread."""
@@ -95,6 +96,9 @@ class Shell:
         """A request came; `sink` is told how it ends, perhaps before this returns."""
         now = self.time()
         self.open[request.id] = sink
+        if self._over is not None:
+            self.end_all(self._over)
+            return
         self._settle(self.scheduler.arrive(request, now), now)
 
     def cancel(self, request_id: int) -> None:
@@ -146,7 +150,11 @@ class Shell:
             self._settle(closing(now), now)
 
     def end_all(self, code: str) -> None:
-        """Give every open request an outcome, without asking the scheduler."""
+        """Give every open request an outcome, without asking the scheduler; obey it no more.
+
+        Whoever is offered after that has the same outcome at once.
+        """
+        self._over = code
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._armed_for = None, NEVER
@@ -156,7 +164,9 @@ class Shell:
     # -- obey ---------------------------------------------------------------------------------
 
     def _settle(self, commands: Sequence[Command], now: int) -> None:
-        """After every verb: obey, do what is due, arm the timer."""
+        """After every verb: obey, do what is due, arm the timer; nothing once all is over."""
+        if self._over is not None:
+            return
         if commands:
             self._obey(commands, now)
         if self.scheduler.due_at <= now and not self._held_up(now):

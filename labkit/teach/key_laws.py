@@ -7,6 +7,7 @@ from typing import Any
 from labkit.core.door import Commit, DoorCommand, Send
 from labkit.core.idempotency import Entry, Key
 from labkit.core.messages import Answer, Command, End, Outcome
+from labkit.core.units import NEVER
 from labkit.teach.laws import LawBroken
 
 ONE_COMPUTATION = "one computation at a time a key"
@@ -19,6 +20,7 @@ OTHER_REFUSED = "another request under a key is refused, and no other is"
 HEARS = "whoever waits on a key hears its outcome"
 NOT_STUCK = "no key is stuck"
 LAST_WAITER = "work goes on while anybody waits, and stops when nobody does"
+PATIENCE = "whoever waits for another's work waits no longer than its own deadline"
 ONE_OUTCOME = "a call has exactly one outcome"
 
 KEPT = {Outcome.ANSWERED, Outcome.FAILED}
@@ -69,6 +71,7 @@ class KeyLaws:
         self._key_of_unit: dict[int, Key] = {}
         self._unwritten: set[Key] = set()
         self._waiting: dict[Key, set[int]] = {}
+        self._deadline: dict[int, int] = {}
         self._refused: set[int] = set()
         self._may_leave: set[int] = set()
         self._gone_on: set[Key] = set()
@@ -83,7 +86,14 @@ class KeyLaws:
 
     # -- what callers do --------------------------------------------------------------------------
 
-    def asked(self, units: tuple[int, ...], key: Key | None, prompt: str, now: int) -> None:
+    def asked(
+        self,
+        units: tuple[int, ...],
+        key: Key | None,
+        prompt: str,
+        now: int,
+        deadline: int = NEVER,
+    ) -> None:
         """A call is about to be made: so many units of one prompt, the first is its ticket."""
         self.now = now
         ticket = units[0]
@@ -99,6 +109,8 @@ class KeyLaws:
             self._refused.add(ticket)
         else:
             self._waiting.setdefault(key, set()).add(ticket)
+            if run is not None and deadline < NEVER:
+                self._deadline[ticket] = deadline
 
     def leaving(self, ticket: int, now: int, comes_back: bool = False) -> None:
         """A caller is about to leave; one who `comes_back` does not end the work."""
@@ -151,7 +163,7 @@ class KeyLaws:
         refused = Outcome.REJECTED in run.ends
         if refused:
             run.left &= run.arrived
-        waits = self._waiting.get(key)
+        waits = {ticket for ticket in self._waiting.get(key, ()) if not self._impatient(ticket)}
         what = f"{unit} was cancelled, {waits} wait for it"
         fair = outcome is not Outcome.CANCELLED or not waits or refused
         self._require(fair, LAST_WAITER, what)
@@ -216,6 +228,7 @@ class KeyLaws:
     def _end(self, end: End) -> None:
         ticket = end.request_id
         refused, left = ticket in self._refused, ticket in self._may_leave
+        left = left or (end.outcome is Outcome.EXPIRED and self._impatient(ticket))
         key = self._close(ticket)
         if key is None:
             return
@@ -232,9 +245,14 @@ class KeyLaws:
         key, _ = self.open.pop(ticket)
         self._refused.discard(ticket)
         self._may_leave.discard(ticket)
+        self._deadline.pop(ticket, None)
         if key is not None and not refused:
             self._waiting.get(key, set()).discard(ticket)
         return key
+
+    def _impatient(self, ticket: int) -> bool:
+        """It has waited for another's work until its own deadline."""
+        return self._deadline.get(ticket, NEVER) <= self.now
 
     def stored(self, key: Key) -> None:
         """The journal has it."""
@@ -259,6 +277,9 @@ class KeyLaws:
         self._ended.clear()
         late = [ticket for ticket in self._refused if ticket in self.open]
         self._require(not late, OTHER_REFUSED, f"{late} were not refused")
+        past = [ticket for ticket, deadline in self._deadline.items() if deadline < now]
+        late = [ticket for ticket in past if self.open[ticket][0] in self.running]
+        self._require(not late, PATIENCE, f"{late} still wait")
         what = f"{in_flight} in flight, {len(self.running)} computed"
         self._require(in_flight == len(self.running), NOT_STUCK, what)
         for key, run in self.running.items():

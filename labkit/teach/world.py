@@ -359,7 +359,7 @@ class World:
             Request(unit, prompt, now, event.tier, event.tenant, event.model, deadline)
             for unit in units
         ]
-        self.key_laws.asked(units, client.key, prompt, now)
+        self.key_laws.asked(units, client.key, prompt, now, deadline)
         self._obey(self.door.submit(requests, client.key, prompt.encode(), now))
 
     def _again_later(self, client: _Client, after: int) -> None:

@@ -28,8 +28,16 @@ def door(render=render, keys: KeyLedger | None = None, **settings) -> Door:
     return made
 
 
-def ask(door: Door, ticket: int, now: int = 0, *, key: Key | None = KEY, print: bytes = SAME):
-    return door.submit([Request(ticket, "p", now)], key, print, now)
+def ask(
+    door: Door,
+    ticket: int,
+    now: int = 0,
+    *,
+    key: Key | None = KEY,
+    print: bytes = SAME,
+    deadline: int = NEVER,
+):
+    return door.submit([Request(ticket, "p", now, deadline=deadline)], key, print, now)
 
 
 def crosses(door: Door, now: int, output: str = "out"):
@@ -111,6 +119,30 @@ def test_work_is_cancelled_only_when_the_last_waiter_leaves():
     assert it.cancel(2, 0) == [left[1]]
     assert (it.due_at, len(it.keys)) == (NEVER, 0)
     assert it.cancel(2, 0) == ()
+
+
+def test_who_waits_for_anothers_work_waits_until_its_own_deadline():
+    it = door()
+    ask(it, 1)
+    (depart,) = it.advance(0)
+    assert ask(it, 2, 10 * MS, deadline=40 * MS) == ()
+    assert ask(it, 3, 10 * MS, deadline=200 * MS) == ()
+    assert it.due_at == 40 * MS
+    assert it.advance(40 * MS) == [End(2, Outcome.EXPIRED, "deadline_exceeded")]
+    assert it.due_at == 200 * MS
+    it.finish(depart.batch_id, ["out"], 100 * MS)
+    assert it.stored(KEY) == (Send((1, 3), 200, b"1:out"),)
+    assert it.due_at == NEVER
+
+
+def test_work_ends_with_the_deadline_of_the_last_who_waits_for_it():
+    it = door(max_batch=2, max_wait=50 * MS)
+    ask(it, 1)
+    ask(it, 2, deadline=40 * MS)
+    it.cancel(1, 10 * MS)
+    assert it.due_at == 40 * MS
+    assert it.advance(40 * MS) == [End(2, Outcome.EXPIRED, "deadline_exceeded")]
+    assert (it.due_at, len(it.keys)) == (NEVER, 0)
 
 
 def test_who_left_while_it_was_written_leaves_the_record():

@@ -1,5 +1,6 @@
 """The live engine with keys: one computation a key, and an outcome that outlives the engine."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from labkit.core.messages import Request, RowError
 from labkit.gpu.tag import carries
-from labkit.live import Failed, FakeFleet, Rejected
+from labkit.live import Expired, Failed, FakeFleet, Rejected, live_settings
 from labkit.live.keyed import KeyedLive, fingerprint
 from labkit.live.ledger import SqliteJournal
 
@@ -120,6 +121,36 @@ def test_a_journal_that_cannot_write_is_said_and_the_engine_serves_on(tmp_path: 
         assert live.submit("hello").result(5) == "hello!"
 
 
+def test_who_waits_for_anothers_work_is_told_at_its_own_deadline():
+    with KeyedLive(live_settings(1, overdue_after=None), workers=FakeFleet(1)) as live:
+        live.straggle(0, 100)
+        first = live.submit("hello", key="k1")
+        second = live.submit("hello", key="k1", deadline_ms=80)
+        with pytest.raises(Expired):
+            second.result(5)
+        assert not first.done()
+        first.cancel()
+
+
+def test_while_it_closes_what_is_recorded_is_replayed_and_what_is_new_is_refused(until: Callable):
+    fleet, seen = computing()
+    live = KeyedLive(live_settings(2, overdue_after=None), workers=fleet).start()
+    live.submit("hello", key="k1").result(5)
+    for gpu in range(2):
+        live.straggle(gpu, 50)
+    slow = live.submit("slow", key="k2")
+    closed = threading.Thread(target=live.close)
+    closed.start()
+    until(lambda: live._engine.gateway.closing)
+    replayed, fresh = live.submit("hello", key="k1"), live.submit("new", key="k3")
+    assert replayed.result(5) == "hello!"
+    with pytest.raises(Rejected, match="closing and lets nobody in"):
+        fresh.result(5)
+    assert slow.result(5) == "slow!"
+    closed.join()
+    assert seen == ["hello", "slow"]
+
+
 def test_stopping_at_once_leaves_no_key_in_flight():
     live = KeyedLive(workers=FakeFleet(1)).start()
     reply = live.submit("hello", key="k1")
@@ -127,6 +158,23 @@ def test_stopping_at_once_leaves_no_key_in_flight():
     with pytest.raises(Failed, match="engine stopped"):
         reply.result(5)
     assert live.keys.in_flight() == 0
+
+
+def test_after_the_end_of_all_only_what_is_recorded_is_heard():
+    fleet, seen = computing()
+    with KeyedLive(workers=fleet) as live:
+        live.submit("hello", key="k1").result(5)
+        pending = live.submit("pending", key="k2")
+        live.call_on_loop(live.shell.end_all, "engine_stopped")
+        with pytest.raises(Failed, match="engine stopped"):
+            pending.result(5)
+        assert live.submit("hello", key="k1").result(5) == "hello!"
+        for key in ("k3", None):
+            with pytest.raises((Failed, Rejected), match=r"engine stopped|lets nobody in"):
+                live.submit("new", key=key).result(5)
+        assert live.shell.open == {}
+        assert live.shell.unclaimed == 0
+    assert "new" not in seen
 
 
 def test_a_fingerprint_does_not_depend_on_the_order_of_fields():

@@ -38,6 +38,17 @@ def test_a_batch_that_finishes_first_answers_its_own_requests() -> None:
         assert carries(slow.result(5), "on the first boat")
 
 
+def test_an_answer_that_comes_after_the_end_of_all_is_no_second_outcome(until) -> None:
+    with fake() as live:
+        engine, reply = live._engine, live.submit("aboard")
+        until(lambda: live.snapshot()["in_flight"] == 1)
+        engine.call(engine.shell.end_all, "engine_stopped")
+        until(lambda: engine.gateway.in_flight() == 0)
+        assert reply.exception(5).code == "engine_stopped"
+        assert live.submit("too late").exception(5).code == "engine_stopped"
+        assert (engine.shell.unclaimed, engine.shell.open) == (0, {})
+
+
 def test_who_cancels_in_the_middle_of_a_batch_leaves_the_others_aboard(until) -> None:
     with fake() as live:
         replies = [live.submit(f"p{i}") for i in range(4)]
