@@ -42,6 +42,12 @@ MOST_PROCESSES = 64
     default=None,
     help="Keep idempotent outcomes in this file; without it they last as long as the server.",
 )
+@click.option(
+    "--access-log",
+    metavar="FILE",
+    default=None,
+    help="Write one JSON line for each exchange that is over; - for standard output.",
+)
 @click.option("--drain-s", type=Rate("10"), default=10.0, show_default=True, help="To end in.")
 @click.option(
     "--server",
@@ -111,13 +117,14 @@ def _start(server: Any, signals: Signals) -> None:
 
 def _server(make: Any, options: dict[str, Any], **more: Any) -> Any:
     from labkit.core.settings import SERVED
+    from labkit.live.http.access import AccessLog
     from labkit.live.ledger import SqliteJournal
 
     gpus = options["gpus"]
     if gpus > MOST_PROCESSES and options["workers"] != "fake":
         raise Problem(f"--gpus {gpus}: each is a process here, and {MOST_PROCESSES} is the most")
     settings = settings_from(options, tiers=SERVED, models=tuple(options["models"]))
-    ledger = options["ledger"]
+    ledger, access = options["ledger"], options["access_log"]
     uvloop = options["uvloop"]
     return make(
         settings,
@@ -126,6 +133,7 @@ def _server(make: Any, options: dict[str, Any], **more: Any) -> Any:
         host=options["host"],
         port=options["port"],
         journal=None if ledger is None else SqliteJournal(ledger),
+        access=None if access is None else AccessLog(access),
         uvicorn=options["server"] == "uvicorn",
         uvloop=_has("uvloop") if uvloop is None else uvloop,
         **more,

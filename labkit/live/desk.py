@@ -24,8 +24,9 @@ Stream = Callable[[int, str], None]
 class DeskShell(KeyedShell):
     """A keyed shell that also hears pieces (`streams[id]`) and counts what departs.
 
-    `receipts` are those of the last batches; `reasons` counts all; `aboard` and
-    `returned` count requests that went to a GPU and that came back from one.
+    `receipts` are those of the last batches; `reasons` counts all, by model and reason; `aboard`
+    and `returned` count requests that went to a GPU and that came back from one. `boarded`, unless
+    None, is told when each request last went; whoever asks for it takes them out again.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -33,7 +34,8 @@ class DeskShell(KeyedShell):
         self.streams: dict[int, Stream] = {}
         self.aboard = self.batches = self.returned = 0
         self.receipts: deque[tuple[int, Depart]] = deque(maxlen=RECEIPTS)
-        self.reasons: Counter[str] = Counter()
+        self.reasons: Counter[tuple[str, str]] = Counter()
+        self.boarded: dict[int, int] | None = None
 
     def submit(
         self, requests: Sequence[Request], key: Key | None, fingerprint: bytes, hear: KeyedSink
@@ -72,7 +74,9 @@ class DeskShell(KeyedShell):
     def _depart(self, depart: Depart, now: int) -> None:
         self.batches += 1
         self.aboard += len(depart.rows)
-        self.reasons[depart.receipt.reason] += 1
+        self.reasons[depart.rows[0].model, depart.receipt.reason] += 1
+        if self.boarded is not None:
+            self.boarded.update((row.id, now) for row in depart.rows)
         self.receipts.append((now, depart))
         super()._depart(depart, now)
 

@@ -303,7 +303,8 @@ def test_the_metrics_are_the_clients_own_books(serve):
     assert told['labkit_calls_total{outcome="answered",tier="paid"}'] == 3
     assert told['labkit_calls_total{outcome="answered",tier="free"}'] == 4
     assert told["labkit_returned_rows_total"] == told["labkit_batch_rows_total"] == 8
-    assert told["labkit_answer_seconds_count"] == 7
+    assert told['labkit_answer_seconds_count{model="ferry",tier="paid"}'] == 3
+    assert told['labkit_answer_seconds_count{model="ferry",tier="free"}'] == 4
     assert told["labkit_in_flight_calls"] == 0
     assert told['labkit_queue_depth{model="ferry"}'] == 0
 

@@ -111,7 +111,7 @@ def test_a_gpu_lost_before_the_first_word_goes_unnoticed(serve):
         *_, finish, done = list(events)
     killer.join()
     assert (finish["choices"][0]["finish_reason"], done) == ("stop", "[DONE]")
-    assert place.metrics()['labkit_batches_total{reason="returned"}'] == 1
+    assert place.metrics()['labkit_batches_total{model="ferry",reason="returned"}'] == 1
 
 
 def test_a_keyed_stream_is_recorded_and_replayed_as_one(place):

@@ -85,12 +85,12 @@ def tokens(text: str) -> int:
 class Writer:
     """Writes the answers to one call: `name` is the id of the response, `created` in seconds."""
 
-    __slots__ = ("_id", "_spent", "asked", "created")
+    __slots__ = ("_spent", "asked", "created", "id")
 
     def __init__(self, asked: Asked, name: str, created: int) -> None:
         self.asked = asked
         self.created = created
-        self._id = ("chatcmpl-" if asked.chat else "cmpl-") + name
+        self.id = ("chatcmpl-" if asked.chat else "cmpl-") + name
         self._spent = 0
 
     def whole(self, outputs: Sequence[str]) -> bytes:
@@ -105,7 +105,7 @@ class Writer:
             choices = [Choice(i, text, None, why) for i, (text, why) in enumerate(ends)]
         self._spent = sum([tokens(text) for text, _ in ends])
         kind = "chat.completion" if asked.chat else "text_completion"
-        return _encode(Body(self._id, kind, self.created, asked.model, choices, self._usage()))
+        return _encode(Body(self.id, kind, self.created, asked.model, choices, self._usage()))
 
     # -- a stream: first, piece ..., finish for each choice; then last ----------------------------
 
@@ -150,7 +150,7 @@ class Writer:
 
     def _event(self, choices: Sequence[Any], usage: Usage | None = None) -> bytes:
         kind = "chat.completion.chunk" if self.asked.chat else "text_completion"
-        body = Body(self._id, kind, self.created, self.asked.model, choices, usage)
+        body = Body(self.id, kind, self.created, self.asked.model, choices, usage)
         return b"data: %b\n\n" % _encode(body)
 
 

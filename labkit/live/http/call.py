@@ -6,7 +6,7 @@ from labkit.core.door import Ended, Send
 from labkit.core.messages import End, Outcome, Output
 from labkit.live.http.answers import Writer, cut, error_event, words
 from labkit.live.http.exchange import EVENTS, JSON, Exchange
-from labkit.live.http.refusals import Refusal, refusal_of
+from labkit.live.http.refusals import Refusal, code_of, refusal_of
 from labkit.live.keys import Account
 
 if TYPE_CHECKING:
@@ -26,22 +26,28 @@ _SAID_BY = {
 class Call:
     """From the first unit's arrival to the one response; the units' ids are consecutive.
 
-    `keyed`: the door joins the units and sends bytes. Everything is on the loop's thread.
+    `keyed`: the door joins the units and sends bytes. `size`: bytes of the response's body so far.
+    `boarded_at`: when the last unit went to a GPU, 0 where nobody asks. Everything is on the loop's
+    thread.
     """
 
     __slots__ = (
         "_begun",
         "_ends",
-        "_exchange",
         "_front",
         "_outputs",
         "_said",
         "_sent",
         "account",
+        "arrived_at",
+        "boarded_at",
+        "exchange",
         "first",
         "keyed",
         "over",
+        "replayed",
         "route",
+        "size",
         "writer",
     )
 
@@ -53,15 +59,19 @@ class Call:
         account: Account,
         writer: Writer,
         first: int,
+        arrived_at: int,
     ) -> None:
         self._front = front
-        self._exchange = exchange
+        self.exchange = exchange
         self.route = route
         self.account = account
         self.writer = writer
         self.first = first
-        self.keyed = False
+        self.arrived_at = arrived_at
+        self.boarded_at = 0
+        self.keyed = self.replayed = False
         self.over = False
+        self.size = 0
         self._begun = False
         self._outputs: dict[int, Output] = {}
         self._ends: list[End] = []
@@ -115,8 +125,9 @@ class Call:
             self._refuse(ended)
             return
         body = self.writer.whole(ended)
+        self.size = len(body)
         self._close(200, Outcome.ANSWERED)
-        self._exchange.respond(200, body, JSON, self._name())
+        self.exchange.respond(200, body, JSON, self._name())
 
     def _ended(self) -> Ended:
         """One that failed by itself speaks for all, else the first that has no answer."""
@@ -128,18 +139,22 @@ class Call:
     def _deliver(self, send: Send) -> None:
         """The recorded bytes, whoever computed them."""
         extra = self._name()
+        self.replayed = send.replayed
         if send.replayed:
             self._front.counters.replays += 1
             extra += b"idempotent-replayed: true\r\n"
         good = send.status == 200
         if not good:
             extra += self._front.when_to_return(send.status)
-        self._close(send.status, _SAID_BY.get(send.status, Outcome.REJECTED))
+        self.size = len(send.body)
+        code = None if good or self._front.access is None else code_of(send.body)
+        self._close(send.status, _SAID_BY.get(send.status, Outcome.REJECTED), code)
         kind = EVENTS if good and self.writer.asked.stream else JSON
-        self._exchange.respond(send.status, send.body, kind, extra)
+        self.exchange.respond(send.status, send.body, kind, extra)
 
     def render(self, ended: Ended) -> tuple[int, bytes]:
         """The status and the bytes of a keyed call, for everybody who waits and for the record."""
+        self._front.note_boarding(self)
         if isinstance(ended, End):
             refusal = refusal_of(ended)
             return refusal.status, refusal.body()
@@ -178,16 +193,20 @@ class Call:
         self._push(b"".join(events))
         if last:
             self._close(200, Outcome.ANSWERED)
-            self._exchange.end()
+            self.exchange.end()
 
     def _push(self, events: bytes) -> None:
         """The first bytes a client gets are the first words: until then it may still be refused."""
         if self._begun:
-            self._exchange.push(events)
+            self.size += len(events)
+            self.exchange.push(events)
         else:
             self._begun = True
+            self._front.began(self)
+            events = self.writer.first() + events
+            self.size = len(events)
             extra = self._name() + b"cache-control: no-store\r\n"
-            self._exchange.begin(EVENTS, extra, self.writer.first() + events)
+            self.exchange.begin(EVENTS, extra, events)
 
     # -- no answer --------------------------------------------------------------------------------
 
@@ -196,18 +215,24 @@ class Call:
         self._withdraw()
 
     def _fail(self, refusal: Refusal, outcome: Outcome) -> None:
-        self._close(refusal.status, outcome)
+        body = refusal.body()
         if self._begun:
+            event = error_event(body)
+            self.size += len(event)
+            self._close(200, outcome, refusal.code)
             self._front.counters.streams_broken += 1
-            self._exchange.push(error_event(refusal.body()))
-            self._exchange.cut()
+            self.exchange.push(event)
+            self.exchange.cut()
         else:
-            self._front.refuse(self._exchange, refusal, None)
+            self.size = len(body)
+            self._close(refusal.status, outcome, refusal.code)
+            extra = self._name() + self._front.told_besides(refusal)
+            self.exchange.respond(refusal.status, body, JSON, extra)
 
     def leave(self) -> None:
         """The client went."""
         if not self.over:
-            self._close(499, Outcome.CANCELLED)
+            self._close(200 if self._begun else 499, Outcome.CANCELLED, "client_left")
             self._withdraw()
 
     def _withdraw(self) -> None:
@@ -217,10 +242,10 @@ class Call:
             if unit in shell.open:
                 shell.cancel(unit)
 
-    def _close(self, status: int, outcome: Outcome) -> None:
+    def _close(self, status: int, outcome: Outcome, code: str | None = None) -> None:
         self.over = True
-        self._exchange.left = None
-        self._front.closed(self, status, outcome, self._exchange.started_at)
+        self.exchange.left = None
+        self._front.closed(self, status, outcome, code)
 
     def _name(self) -> bytes:
-        return b"x-request-id: %d\r\n" % self.first
+        return b"x-request-id: %b\r\n" % self.writer.id.encode()

@@ -1,12 +1,12 @@
 """What is counted at the door, as plain integers, and how Prometheus reads them."""
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -20,7 +20,7 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 
 
 
 class Histogram:
-    """How long answered calls took, from the last byte of the request; seconds."""
+    """How long calls took, from the last byte of the request; seconds."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
@@ -38,12 +38,16 @@ class Histogram:
 
 
 class Counters:
-    """The books of the door: a response counts once, by route and status, and a call by outcome."""
+    """The books of the door: a response counts once, by route and status, and a call by outcome.
+
+    `answer` and `first_piece` are by tier and model.
+    """
 
     def __init__(self) -> None:
         self.responses: Counter[tuple[str, int]] = Counter()
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.latency = Histogram()
+        self.answer: dict[tuple[str, str], Histogram] = defaultdict(Histogram)
+        self.first_piece: dict[tuple[str, str], Histogram] = defaultdict(Histogram)
         self.in_flight = 0
         self.streams_broken = 0
         self.replays = 0
@@ -58,6 +62,7 @@ def exposition(counters: Counters, gauges: Gauges) -> Callable[[], bytes]:
     """A function that writes everything as Prometheus text; `gauges()` adds what is read live."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(counters, gauges))
+    ProcessCollector(registry=registry)
     return lambda: generate_latest(registry)
 
 
@@ -88,6 +93,14 @@ def counts(name: str, text: str, labels: list[str], values: dict[Any, int]) -> M
     return family
 
 
+def _histograms(name: str, text: str, values: dict[tuple[str, str], Histogram]) -> Metric:
+    """Durations by tier and model."""
+    family = HistogramMetricFamily(f"labkit_{name}_seconds", text, labels=["tier", "model"])
+    for labels, histogram in values.items():
+        family.add_metric(list(labels), histogram.buckets(), histogram.sum)
+    return family
+
+
 class _Collector:
     def __init__(self, counters: Counters, gauges: Gauges) -> None:
         self.counters = counters
@@ -101,11 +114,10 @@ class _Collector:
         yield counts(
             "calls", "Calls for an answer, by tier and outcome.", ["tier", "outcome"], own.calls
         )
-        latency = HistogramMetricFamily(
-            "labkit_answer_seconds", "From the last byte of a request to its answer."
+        yield _histograms("answer", "From the last byte of a request to its answer.", own.answer)
+        yield _histograms(
+            "first_piece", "The same to the first piece of a stream.", own.first_piece
         )
-        latency.add_metric([], own.latency.buckets(), own.latency.sum)
-        yield latency
         yield gauge("in_flight_calls", "Calls without a response yet.", own.in_flight)
         yield count("streams_broken", "Streams that ended in an error event.", own.streams_broken)
         yield count("idempotent_replays", "Recorded outcomes sent again.", own.replays)

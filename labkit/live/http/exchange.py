@@ -2,6 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from labkit.live.keys import Account
 
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
@@ -11,10 +15,11 @@ class Exchange(ABC):
     """A request that has arrived whole; a carrier (our own protocol, or ASGI) derives from it.
 
     Names of headers are lower case. Answered by one `respond`, or by `begin`, pushes, and `end` or
-    `cut`. `left` is called, once, when the client goes before the response is complete.
+    `cut`. `left` is called, once, when the client goes before the response is complete. `account`
+    is who asks, once that is known.
     """
 
-    __slots__ = ("body", "headers", "left", "method", "path", "peer", "started_at")
+    __slots__ = ("account", "body", "headers", "left", "method", "path", "peer", "started_at")
 
     def __init__(
         self,
@@ -31,6 +36,7 @@ class Exchange(ABC):
         self.body = body
         self.peer = peer
         self.started_at = started_at
+        self.account: Account | None = None
         self.left: Callable[[], None] | None = None
 
     @abstractmethod

@@ -122,6 +122,11 @@ class Refusal(Exception):
 _encode = msgspec.json.Encoder().encode
 
 
+def code_of(body: bytes) -> str:
+    """The code in an error body that a refusal made."""
+    return str(msgspec.json.decode(body)["error"]["code"])
+
+
 def refusal_of(end: End) -> Refusal:
     """How the door says that a request ended without an answer."""
     code = _OF_END.get(end.detail, end.detail)

@@ -11,6 +11,7 @@ from labkit.live.configure import fleet_of, loop_factory
 from labkit.live.desk import DeskEngine
 from labkit.live.errors import LiveError
 from labkit.live.fleet import Fleet
+from labkit.live.http.access import AccessLog
 from labkit.live.http.asgi import Uvicorn
 from labkit.live.http.front import TICK_S, Front
 from labkit.live.http.lab import LabRoutes
@@ -93,6 +94,7 @@ class Server:
         uvloop: bool = True,
         uvicorn: bool = False,
         trace: int | None = None,
+        access: AccessLog | None = None,
         seed: int = 0,
     ) -> None:
         if len(settings.models) > gpus:
@@ -100,7 +102,8 @@ class Server:
                 f"{len(settings.models)} models on {gpus} GPUs: each model needs one at least"
             )
         self.host, self.port = host, port
-        self.front = Front(settings, keyring, seed=seed)
+        self.access = access
+        self.front = Front(settings, keyring, seed=seed, access=access)
         self.engine = DeskEngine(
             settings,
             fleet_of(workers, gpus, settings.batch_time, options),
@@ -138,11 +141,13 @@ class Server:
         """Bring every GPU up, then listen; raises `LiveError` or `OSError`."""
         listener = self._bind()
         try:
+            if self.access is not None:
+                self.access.open()
             self.engine.start()
             self._on_loop(self._listen(listener))
         except BaseException:
             listener.close()
-            self.engine.stop()
+            self._end()
             raise
 
     def give_up(self) -> None:
@@ -166,8 +171,13 @@ class Server:
         except LiveError:
             cut = self.front.counters.in_flight
         finally:
-            self.engine.stop()
+            self._end()
         return cut
+
+    def _end(self) -> None:
+        self.engine.stop()
+        if self.access is not None:
+            self.access.close()
 
     def _bind(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
