@@ -167,12 +167,13 @@ class Call:
         """The next words of one unit, while it is still on its GPU."""
         if self.over:
             return
-        said = self._said[request_id] = self._said.get(request_id, "") + text
+        sent = self._sent.get(request_id, 0)
         if self.writer.asked.max_tokens is not None:
-            said, _ = cut(said, self.writer.asked.max_tokens)
-        if fresh := said[self._sent.get(request_id, 0) :]:
-            self._sent[request_id] = len(said)
-            self._push(self.writer.piece(request_id - self.first, fresh))
+            said = self._said[request_id] = self._said.get(request_id, "") + text
+            text = cut(said, self.writer.asked.max_tokens)[0][sent:]
+        if text:
+            self._sent[request_id] = sent + len(text)
+            self._push(self.writer.piece(request_id - self.first, text))
 
     def gpu_lost(self) -> None:
         """A GPU is lost that held a part of this: begun, it ends here; not begun, it goes on."""
