@@ -8,10 +8,8 @@ import asyncio
 import gc
 import ssl
 import time
-from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import Any, Literal
@@ -19,12 +17,13 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from labkit.core.books import summary
+from labkit.core.books import percentile
 from labkit.core.messages import Request
-from labkit.core.units import S, to_seconds
+from labkit.core.units import S, to_ms, to_seconds
 from labkit.gpu.tag import tag
 from labkit.live.configure import loop_factory
 from labkit.live.errors import LiveError
+from labkit.live.loadtest_books import Outcome
 from labkit.live.loadtest_client import Pool, Response
 from labkit.workload.streams import stream
 
@@ -34,6 +33,16 @@ AGAIN = frozenset({0, 408, 409, 429, 500, 502, 503, 504})
 HEAD_START_S = 0.1
 LEAST_NAP_S = 0.0002
 LONGEST_WAIT_S = 120.0
+LOOK_S = 10.0
+TELL_EVERY_S = 1.0
+LINGER_S = 1.0
+"""How long an interrupted test still waits for those on their way."""
+
+HOPELESS = frozenset({301, 302, 303, 307, 308, 401, 403, 404, 405})
+"""Statuses that say that the address, the key or the model is wrong, and not that all are busy."""
+
+MOST_HOPELESS = 10
+"""When the first so many responses are all of that kind, more of them would teach nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,81 +63,17 @@ class Target:
     connections: int = 10_000
 
 
-@dataclass(slots=True)
-class Outcome:
-    """The books of a load test; instants and durations in microseconds.
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a load test is: requests sent, answered and on their way, and the latest P95.
 
-    One row a request: when it was scheduled, how long until its last response, and its status
-    (0: the connection broke or nothing came before the end).
+    `p95_ms` is that of the 200s of the last second, None when there were none.
     """
 
-    at: "array[int]" = field(default_factory=lambda: array("q"))
-    took: "array[int]" = field(default_factory=lambda: array("q"))
-    status: "array[int]" = field(default_factory=lambda: array("h"))
-    first: "array[int]" = field(default_factory=lambda: array("q"))
-    step: "array[int]" = field(default_factory=lambda: array("q"))
-    lag: "array[int]" = field(default_factory=lambda: array("q"))
-    offered: int = 0
-    attempts: int = 0
-    lost: int = 0
-    wrong_tag: int = 0
-    broken_streams: int = 0
-    replayed: int = 0
-    returned: int = 0
-    admitted_on_return: int = 0
-    bad_retry_after: int = 0
-    connections: int = 0
-    wall_s: float = 0.0
-    codes: Counter[str] = field(default_factory=Counter)
-
-    def report(self) -> dict[str, Any]:
-        """The stable keys of `labkit loadtest --json`."""
-        good = [took for took, status in zip(self.took, self.status, strict=True) if status == 200]
-        statuses = Counter(self.status)
-        return {
-            "offered": self.offered,
-            "answered": len(good),
-            "lost": self.lost,
-            "statuses": {str(status): statuses[status] for status in sorted(statuses)},
-            "codes": dict(sorted(self.codes.items())),
-            "wrong_tag": self.wrong_tag,
-            "attempts": self.attempts,
-            "replayed": self.replayed,
-            "returned": self.returned,
-            "admitted_on_return": self.admitted_on_return,
-            "bad_retry_after": self.bad_retry_after,
-            "latency_ms": summary(good),
-            "ttft_ms": summary(self.first),
-            "tpot_ms": summary(self.step),
-            "broken_streams": self.broken_streams,
-            "generator_lag_ms": summary(self.lag),
-            "connections": self.connections,
-            "wall_s": round(self.wall_s, 3),
-            "seconds": self.seconds(),
-        }
-
-    def seconds(self) -> list[dict[str, Any]]:
-        """What was scheduled in each second: how many, how many answered, and how fast."""
-        slots: dict[int, tuple[int, list[int]]] = {}
-        for at, took, status in zip(self.at, self.took, self.status, strict=True):
-            sent, good = slots.get(at // S, (0, []))
-            if status == 200:
-                good.append(took)
-            slots[at // S] = (sent + 1, good)
-        rows = []
-        for second in sorted(slots):
-            sent, good = slots[second]
-            shown = summary(good)
-            rows.append(
-                {
-                    "second": second,
-                    "sent": sent,
-                    "answered": len(good),
-                    "p50_ms": shown["p50"],
-                    "p95_ms": shown["p95"],
-                }
-            )
-        return rows
+    sent: int
+    ended: int
+    on_the_way: int
+    p95_ms: float | None
 
 
 class _Sending:
@@ -165,7 +110,7 @@ class LoadTest:
         warm: int = 50,
         patience_s: float = 30.0,
         seed: int = 0,
-        progress: Callable[[int], None] | None = None,
+        progress: Callable[[Progress], None] | None = None,
         uvloop: bool = True,
     ) -> None:
         self.target = target
@@ -177,7 +122,9 @@ class LoadTest:
         self._progress = progress
         self._new_loop = loop_factory(uvloop)
         self._address = _address(target.url)
-        self._open = 0
+        self._on_the_way: set[_Sending] = set()
+        self._told = 0
+        self._hopeless: str | None = None
         self._numbers = count()
         self._tags = False
         self._heads: dict[str, bytes] = {}
@@ -185,7 +132,8 @@ class LoadTest:
     def run(self) -> Outcome:
         """To the last response, or `patience_s` after the last arrival.
 
-        Raises `LiveError` when the server, the key or the model will not do.
+        An interrupt (Ctrl-C) ends it early: the outcome so far, with `interrupted` set. Raises
+        `LiveError` when the server, the key or the model will not do.
         """
         with asyncio.Runner(loop_factory=self._new_loop) as runner:
             runner.run(self._run())
@@ -197,12 +145,15 @@ class LoadTest:
         context = ssl.create_default_context() if secure else None
         self.pool = Pool(loop, now, host, port, self.target.connections, context)
         try:
-            await self._look(loop)
+            for key in dict.fromkeys(self.target.keys):
+                await self._look(loop, key)
             await self.pool.warm(self._warm)
             await self._without_collector()
         finally:
             self.outcome.connections = self.pool.opened
-            self.outcome.lost = self._open
+            self.outcome.crowded = self.pool.crowded
+            self.outcome.unanswered.extend(sorted(one.at for one in self._on_the_way))
+            self._on_the_way.clear()
             self.pool.close()
             # A connection is really closed one turn of the loop later.
             await asyncio.sleep(0.01)
@@ -218,27 +169,23 @@ class LoadTest:
             gc.enable()
             gc.unfreeze()
 
-    async def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _look(self, loop: asyncio.AbstractEventLoop, key: str) -> None:
         """Ask what models there are: a wrong URL, key or model is told before any load."""
+        url = self.target.url
         came: asyncio.Future[Response] = loop.create_future()
         head = b"GET %b HTTP/1.1\r\n%b\r\n" % (
             (self._path() + "/models").encode(),
-            self._head(self.target.keys[0]),
+            self._head(key),
         )
         self.pool.send(head, came.set_result)
         try:
-            response = await asyncio.wait_for(came, 10)
+            response = await asyncio.wait_for(came, LOOK_S)
         except TimeoutError:
-            raise LiveError(f"{self.target.url} does not answer within 10 s") from None
+            raise LiveError(f"{url} does not answer within {LOOK_S:g} s") from None
         if response.status == 0:
-            raise LiveError(
-                f"{self.target.url}: nobody listens there; start a server: labkit serve"
-            )
+            raise LiveError(_why_silent(url, self.pool.failure))
         if response.status in (401, 403):
-            raise LiveError(
-                f"{self.target.url} does not know this key; give one with --key (labkit serve "
-                "shows its demonstration keys when it starts)"
-            )
+            raise LiveError(_wrong_key(url, key))
         try:
             rows = msgspec.json.decode(response.body)["data"]
             names = {row["id"]: row.get("owned_by") for row in rows}
@@ -247,39 +194,76 @@ class LoadTest:
         known = {name.partition("@")[0]: owner for name, owner in names.items()} | names
         if self.target.model not in known:
             raise LiveError(
-                f"{self.target.url} has no model {self.target.model!r}; it has {', '.join(names)}"
+                f"{url} has no model {self.target.model!r}; it has {', '.join(names)}: choose "
+                "with --model"
             )
         self._tags = known[self.target.model] == "labkit" and self.target.max_tokens is None
 
     async def _offer(self) -> None:
         """Everyone at their instant; then wait for those still on their way."""
+        self._origin = now() + round(HEAD_START_S * S)
+        self._telling = asyncio.get_running_loop().call_later(TELL_EVERY_S, self._tell)
+        patience_s = self._patience_s
+        try:
+            await self._send_all()
+        except asyncio.CancelledError:
+            # Ctrl-C: what came so far is still worth a report.
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            self.outcome.interrupted = True
+            patience_s = min(patience_s, LINGER_S)
+        try:
+            deadline = now() + round(patience_s * S)
+            while self._on_the_way and now() < deadline and self._hopeless is None:
+                await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            self.outcome.interrupted = True
+        self._telling.cancel()
+        self.outcome.wall_s = to_seconds(now() - self._origin)
+        if self._hopeless is not None:
+            raise LiveError(self._hopeless)
+
+    async def _send_all(self) -> None:
         clock, lags = now, self.outcome.lag
-        self._origin = clock() + round(HEAD_START_S * S)
-        shown = clock()
         for request in self._arrivals:
             at = self._origin + request.arrived_at
             while (rest := at - clock()) > 0:
                 await asyncio.sleep(max(rest / S, LEAST_NAP_S))
+            if self._hopeless is not None:
+                return
             lags.append(max(clock() - at, 0))
             self._send(request)
             if lags[-1] > 0 and len(lags) % 64 == 0:
                 await asyncio.sleep(0)
-            if self._progress is not None and clock() - shown > S // 4:
-                shown = clock()
-                self._progress(self.outcome.offered - self._open)
-        deadline = clock() + round(self._patience_s * S)
-        while self._open and clock() < deadline:
-            await asyncio.sleep(0.01)
-        self.outcome.wall_s = to_seconds(clock() - self._origin)
+
+    def _tell(self) -> None:
+        """Once a second, whoever watches."""
+        self._telling = asyncio.get_running_loop().call_later(TELL_EVERY_S, self._tell)
+        outcome, start = self.outcome, self._told
+        self._told = len(outcome.took)
+        if self._progress is None:
+            return
+        lately = zip(outcome.took[start:], outcome.status[start:], strict=True)
+        p95 = percentile(sorted(took for took, status in lately if status == 200), 95)
+        self._progress(
+            Progress(
+                outcome.offered,
+                self._told,
+                len(self._on_the_way),
+                None if p95 is None else to_ms(p95),
+            )
+        )
 
     # -- one request ------------------------------------------------------------------------------
 
     def _send(self, request: Request) -> None:
         number = next(self._numbers)
         self.outcome.offered += 1
-        self._open += 1
         payload = self._payload(number, request.prompt)
-        _Sending(self, request.arrived_at, request.prompt, payload).send()
+        sending = _Sending(self, request.arrived_at, request.prompt, payload)
+        self._on_the_way.add(sending)
+        sending.send()
 
     def heard(self, sending: _Sending, response: Response) -> None:
         """Enter what came, or send again where the client is to."""
@@ -297,7 +281,7 @@ class LoadTest:
 
     def _enter(self, sending: _Sending, response: Response) -> None:
         outcome = self.outcome
-        self._open -= 1
+        self._on_the_way.discard(sending)
         outcome.at.append(sending.at)
         outcome.took.append(now() - self._origin - sending.at)
         outcome.status.append(response.status)
@@ -305,6 +289,7 @@ class LoadTest:
             outcome.replayed += 1
         if response.status != 200:
             outcome.codes[_code(response)] += 1
+            self._despair(response)
         elif self.target.stream:
             self._enter_stream(sending, response)
         elif self._tags and tag(sending.prompt).encode() not in response.body:
@@ -314,10 +299,22 @@ class LoadTest:
         outcome = self.outcome
         began, ended = response.first_at, response.last_at
         outcome.first.append(began - self._origin - sending.at)
+        outcome.first_at.append(sending.at)
         if response.pieces > 1:
             outcome.step.append((ended - began) // (response.pieces - 1))
+            outcome.step_at.append(sending.at)
         if b'"error"' in response.body or b"[DONE]" not in response.body:
             outcome.broken_streams += 1
+
+    def _despair(self, response: Response) -> None:
+        """End the test when all that ever came says that what is asked for is not there."""
+        statuses = self.outcome.status
+        if len(statuses) == MOST_HOPELESS and HOPELESS.issuperset(statuses):
+            self._hopeless = (
+                f"the first {MOST_HOPELESS} requests to {self.target.url} were all refused, the "
+                f"last with {response.status} ({_code(response)}); check --url, --key, --model "
+                "and --chat"
+            )
 
     def _payload(self, number: int, prompt: str) -> bytes:
         target = self.target
@@ -370,6 +367,26 @@ def _address(url: str) -> tuple[str, int, bool]:
     return parts.hostname, parts.port or (443 if secure else 80), secure
 
 
+def _why_silent(url: str, failure: OSError | None) -> str:
+    """Why nothing at all came back from this URL, and what to do."""
+    if failure is None:
+        return f"{url}: hung up without an answer; check the port, and http or https"
+    if isinstance(failure, ConnectionRefusedError):
+        return f"{url}: nobody listens there; start a server: labkit serve"
+    if isinstance(failure, ssl.SSLError):
+        return f"{url}: no TLS there ({failure.reason or failure}); try http://"
+    return f"{url}: cannot be reached ({failure.strerror or failure}); check the URL"
+
+
+def _wrong_key(url: str, key: str) -> str:
+    """What to do about a key that is not known, or that is missing."""
+    said = f"does not know the key {key[:4]}..." if key else "wants a key"
+    return (
+        f"{url} {said}; give one with --key (labkit serve shows its demonstration keys when it "
+        "starts)"
+    )
+
+
 def _good_retry_after(value: bytes | None) -> bool:
     return value is not None and value.isdigit() and 1 <= int(value[:9]) <= 60
 
@@ -392,32 +409,3 @@ def _code(response: Response) -> str:
         return str(msgspec.json.decode(response.body)["error"]["code"])
     except (msgspec.DecodeError, KeyError, TypeError):
         return str(response.status)
-
-
-def summary_rows(report: dict[str, Any]) -> Sequence[tuple[str, ...]]:
-    """The report in a few rows, for people."""
-    latency, lag = report["latency_ms"], report["generator_lag_ms"]
-    rows: list[tuple[str, ...]] = [
-        ("offered", f"{report['offered']:,}", f"{report['connections']:,} connections"),
-        ("answered", f"{report['answered']:,}"),
-    ]
-    rows += [
-        (f"status {status}" if status != "0" else "broken", f"{number:,}")
-        for status, number in report["statuses"].items()
-        if status != "200"
-    ]
-    if report["lost"]:
-        rows.append(("no response", f"{report['lost']:,}"))
-    if latency["p50"] is not None:
-        shown = " / ".join(f"{latency[name]:.1f}" for name in ("p50", "p95", "p99"))
-        rows.append(("latency", f"{shown} ms", f"P50 / P95 / P99; max {latency['max']:.1f}"))
-    for name, label in (("ttft_ms", "first piece"), ("tpot_ms", "between pieces")):
-        if report[name]["p50"] is not None:
-            shown = f"{report[name]['p50']:.1f} / {report[name]['p95']:.1f} ms"
-            rows.append((label, shown, "P50 / P95"))
-    if report["returned"]:
-        share = report["admitted_on_return"] / report["returned"]
-        rows.append(("came back", f"{report['returned']:,}", f"{share:.0%} were let in"))
-    if lag["p50"] is not None:
-        rows.append(("lag", f"{lag['p50']:.1f} ms", f"of the generator; max {lag['max']:.1f}"))
-    return rows

@@ -1,6 +1,7 @@
 """Keep-alive connections to a server, one request at a time on each, and no task a request."""
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +101,8 @@ class Wire(asyncio.Protocol):
 class Pool:
     """As many connections as are needed at once, at most `most`; others wait for a free one.
 
-    Reuses the one that was free last. `failures` counts connections that could not be made.
+    Reuses the one that was free last. `failure` is why the last connection that could not be made
+    could not; `crowded` counts the requests that had to wait for one that others were using.
     """
 
     def __init__(
@@ -115,7 +117,8 @@ class Pool:
         self.loop = loop
         self.clock = clock
         self.most = most
-        self.failures = 0
+        self.failure: OSError | None = None
+        self.crowded = 0
         self.opened = 0
         self._address = (host, port)
         self._ssl = ssl
@@ -127,10 +130,11 @@ class Pool:
 
     async def warm(self, count: int) -> None:
         """Open some beforehand, so that no request waits for a handshake."""
+        count = min(count, self.most - len(self._all))
         for start in range(0, count, 200):
-            await asyncio.gather(
-                *(self._open() for _ in range(min(200, count - start))), return_exceptions=False
-            )
+            some = min(200, count - start)
+            self._opening += some
+            await asyncio.gather(*(self._open() for _ in range(some)))
 
     def send(self, payload: bytes, done: Done) -> None:
         """On an idle connection, else on a new one, else when one is free."""
@@ -138,20 +142,30 @@ class Pool:
             self._idle.pop().send(payload, done)
             return
         self._waiting.append((payload, done))
-        if len(self._all) + self._opening < self.most:
-            task = self.loop.create_task(self._open())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self.crowded += not self._one_more()
+
+    def _one_more(self) -> bool:
+        """Begin to open a connection; false when there are as many as there may be."""
+        if len(self._all) + self._opening >= self.most:
+            return False
+        self._opening += 1
+        task = self.loop.create_task(self._open())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
 
     async def _open(self) -> None:
-        self._opening += 1
         try:
             _, wire = await self.loop.create_connection(
                 lambda: Wire(self), *self._address, ssl=self._ssl
             )
-        except OSError:
-            self.failures += 1
-            if self._waiting and not self._all:
+        except OSError as error:
+            self.failure = error
+            if error.errno in (errno.EMFILE, errno.ENFILE) and self._all:
+                # The system gives no more: go on with those there are.
+                self.most = len(self._all)
+                self.crowded += 1
+            elif self._waiting:
                 self._waiting.popleft()[1](Response())
             return
         finally:
@@ -165,6 +179,8 @@ class Pool:
         if not keep:
             self._all.discard(wire)
             wire.close()
+            if self._waiting:
+                self._one_more()
         elif self._waiting:
             wire.send(*self._waiting.popleft())
         else:
@@ -175,9 +191,12 @@ class Pool:
         self._all.discard(wire)
         if wire in self._idle:
             self._idle.remove(wire)
+        if len(self._waiting) > self._opening:
+            self._one_more()
 
     def close(self) -> None:
         """Hang up everywhere."""
+        self._waiting.clear()
         for task in self._tasks:
             task.cancel()
         for wire in list(self._all):

@@ -18,7 +18,7 @@ from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
 if TYPE_CHECKING:
-    from labkit.live.loadtest import Outcome
+    from labkit.live.loadtest_books import Outcome
 
 START_WITHIN_S = 60.0
 END_WITHIN_S = 15.0

@@ -1,19 +1,25 @@
-"""A picture that stands alone: a PNG and the one sentence that says what it shows."""
+"""A picture that stands alone: a PNG, the same as SVG, and the sentence that says what it shows."""
 
 import base64
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """PNG bytes, the sentence used as text and as alternative text, the size in CSS pixels."""
+    """PNG bytes, the sentence used as text and as alternative text, the size in CSS pixels.
+
+    `svg` draws the same once more, as text; None where nothing can. In a running notebook it is
+    shown in the colours of the page, and the PNG is what the notebook keeps.
+    """
 
     png: bytes
     line: str
     width: int
     height: int
+    svg: Callable[[], str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not self.line.strip():
@@ -28,12 +34,21 @@ class Picture:
         shown = {"width": self.width, "height": self.height, "alt": self.line}
         return data, {"image/png": shown}
 
-    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        return self.bundle()
+    def _repr_mimebundle_(self, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        if self.svg is None:
+            return self.bundle()
+        from labkit.viz.plate import Plate
+
+        return Plate(self)._repr_mimebundle_(**more)
 
     def save(self, path: Path | str) -> Path:
-        """Write the PNG; returns where."""
+        """Write it, as SVG where the name ends so and as PNG elsewhere; returns where."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(self.png)
+        if path.suffix.lower() != ".svg":
+            path.write_bytes(self.png)
+            return path
+        if self.svg is None:
+            raise ValueError(f"{path}: this picture has no SVG; save it as .png")
+        path.write_text(self.svg(), encoding="utf-8")
         return path

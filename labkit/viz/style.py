@@ -4,6 +4,7 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 
 from matplotlib import rc_context, rcParams
@@ -13,7 +14,7 @@ from matplotlib.lines import Line2D
 from PIL import Image
 
 from labkit.viz.picture import Picture
-from labkit.viz.tokens import Theme, palette
+from labkit.viz.tokens import FONT, Theme, palette
 
 DOTS_PER_PIXEL = 2
 """Pictures are drawn twice as fine as they are shown, for sharp screens and print."""
@@ -96,7 +97,18 @@ def picture(figure: Figure, line: str) -> Picture:
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close(figure)
     width, height = (round(inches * CSS_DPI) for inches in figure.get_size_inches())
-    return Picture(_few_colours(drawn), line, width, height)
+    return Picture(_few_colours(drawn), line, width, height, lambda: _svg(figure, line))
+
+
+def _svg(figure: Figure, line: str) -> str:
+    """The figure as SVG with words that can be read, selected and found, and its sentence."""
+    drawn = io.StringIO()
+    # Of two pictures on one page each has its own names for what it clips and hatches.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": line}):
+        figure.savefig(drawn, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Type")))
+    text = drawn.getvalue()
+    text = text[text.index("<svg") :].replace("'DejaVu Sans'", FONT.replace('"', "'"))
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(line, quote=True)}"', 1)
 
 
 def _few_colours(drawn: io.BytesIO) -> bytes:

@@ -1,8 +1,13 @@
 """The load test against servers that answer, refuse, lie, hang up or are not there."""
 
 import asyncio
+import io
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from itertools import count
@@ -10,10 +15,13 @@ from itertools import count
 import pytest
 from click.testing import CliRunner
 
+from labkit.cli.common import Load
+from labkit.cli.loadtest import Pulse
 from labkit.cli.main import main
 from labkit.core.units import MS
 from labkit.live.errors import LiveError
-from labkit.live.loadtest import LoadTest, Target
+from labkit.live.loadtest import LoadTest, Progress, Target
+from labkit.paths import data_dir
 from labkit.workload import regular, requests
 from tests.cli.test_json_page import SECTIONS, undocumented
 
@@ -120,7 +128,7 @@ def test_it_times_the_pieces_of_streams(serve):
 
 
 def test_every_refusal_says_when_to_return(serve):
-    place = serve(QUICK.with_(depth_limit=100, batch_time=100 * MS), gpus=1)
+    place = serve(QUICK.with_(depth_limit=125, batch_time=100 * MS), gpus=1)
     report = load(at(place, "free"), rate=2_000, seconds=0.5)
     refused = report["statuses"]["429"]
     assert report["answered"] + refused == report["offered"] == 1_000
@@ -129,7 +137,7 @@ def test_every_refusal_says_when_to_return(serve):
 
 
 def test_clients_that_obey_are_let_in_when_they_return(serve):
-    place = serve(QUICK.with_(depth_limit=100, batch_time=50 * MS), gpus=1)
+    place = serve(QUICK.with_(depth_limit=125, batch_time=50 * MS), gpus=1)
     report = load(at(place, retries="obedient"), rate=1_000, seconds=0.3)
     assert report["attempts"] >= report["offered"]
     assert report["attempts"] <= 3 * report["offered"]
@@ -172,12 +180,106 @@ def test_who_never_answers_is_given_up(script):
 def test_a_wrong_address_key_or_model_is_told_before_any_load(place):
     with pytest.raises(LiveError, match="nobody listens there"):
         load(Target("http://127.0.0.1:9"))
-    with pytest.raises(LiveError, match="does not know this key"):
+    with pytest.raises(LiveError, match=r"does not know the key nobo\.\.\.; give one with --key"):
         load(Target(place.url, ("nobody",)))
     with pytest.raises(LiveError, match="no model 'canoe'; it has ferry"):
         load(at(place, model="canoe"))
     with pytest.raises(LiveError, match="is no URL"):
         load(Target("ferry"))
+    with pytest.raises(LiveError, match=r"no TLS there \(.*\); try http://"):
+        load(Target(place.url.replace("http:", "https:")))
+
+
+def test_of_several_keys_each_one_is_tried_before_any_load(place):
+    with pytest.raises(LiveError, match=r"does not know the key xxxx\.\.\."):
+        load(Target(place.url, (place.keys["paid"], "xxxx")))
+
+
+def test_a_key_that_only_the_load_is_refused_ends_the_test_after_ten(script):
+    heard = []
+
+    def refuse(number):
+        heard.append(number)
+        return response(401, {"error": {"code": "invalid_api_key"}})
+
+    said = r"first 10 requests .* were all refused, the last with 401 \(invalid_api_key\); check"
+    with pytest.raises(LiveError, match=said):
+        load(Target(script(refuse)), rate=200, seconds=60)
+    assert len(heard) < 2_000
+
+
+def test_refusals_after_a_first_answer_do_not_end_it(script):
+    fine = response(200, {"choices": [{"text": "x"}]})
+    url = script(lambda number: response(404, {}) if number else fine)
+    assert load(Target(url), rate=200, seconds=0.1)["statuses"] == {"200": 1, "404": 19}
+
+
+def test_a_server_that_hangs_up_after_each_answer_still_answers_all_on_one_connection(script):
+    body = {"choices": [{"text": "x"}]}
+    url = script(lambda number: response(200, body, "connection: close\r\n"))
+    report = load(Target(url, connections=1), rate=200, seconds=0.2)
+    assert report["answered"] == report["offered"] == 40
+
+
+def test_waiting_for_a_connection_is_counted(script):
+    report = load(
+        Target(script(lambda number: b""), connections=2), rate=100, seconds=0.1, patience_s=0.1
+    )
+    assert (report["offered"], report["crowded"], report["lost"]) == (10, 8, 10)
+    assert [row["sent"] for row in report["seconds"]] == [10]
+
+
+def test_an_interrupt_gives_the_report_so_far(script):
+    fine = response(200, {"choices": [{"text": "x"}]})
+
+    def answer(number):
+        if number == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+        return fine
+
+    report = load(Target(script(answer)), rate=100, seconds=60)
+    assert report["interrupted"] is True
+    assert 20 <= report["answered"] == report["offered"] < 6_000
+
+
+def test_whoever_watches_is_told_every_second(place):
+    told = []
+    load(at(place), rate=50, seconds=1.3, progress=told.append)
+    assert told
+    assert told[0].sent == told[0].ended + told[0].on_the_way > 0
+    assert told[0].p95_ms >= 20
+
+
+def test_a_pulse_is_a_line_a_second_when_asked_and_silent_otherwise():
+    asked, silent = io.StringIO(), io.StringIO()
+    hundred = Load(100.0, 10.0, 1, None, 1.0)
+    with Pulse(hundred, True, asked) as one, Pulse(hundred, False, silent) as other:
+        for pulse in (one, other):
+            pulse.at(Progress(sent=230, ended=200, on_the_way=30, p95_ms=151.6))
+            pulse.at(Progress(sent=1, ended=0, on_the_way=1, p95_ms=None))
+    assert asked.getvalue() == (
+        "230 of about 1,000 sent, 30 on their way, P95 152 ms\n"
+        "1 of about 1,000 sent, 1 on their way\n"
+    )
+    assert silent.getvalue() == ""
+
+
+FEW_FILES = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+from labkit.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="this system has no such limit")
+def test_more_connections_than_files_may_be_open_is_refused_with_the_number(place):
+    words = ["loadtest", "--url", place.url, "--connections", "5000"]
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_FILES, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "this process may open 136 at most (ulimit -n)" in done.stderr
 
 
 def test_the_command_prints_the_same(place):
@@ -188,3 +290,33 @@ def test_the_command_prints_the_same(place):
     assert report["offered"] == report["answered"] > 0
     assert undocumented(report, SECTIONS["loadtest"]) - set(report["statuses"]) == set()
     assert CliRunner().invoke(main, [*words[:-1], "--key", "nobody"]).exit_code == 2
+
+
+def test_a_trace_is_played_for_the_seconds_asked_for(place):
+    trace = str(data_dir() / "traces" / "synthetic_code.csv")
+    words = ["loadtest", "--url", place.url, "--trace", trace, "--trace-scale", "3"]
+    words += ["--seconds", "0.5", "--json", "--key", place.keys["paid"]]
+    told = CliRunner().invoke(main, words)
+    assert told.exit_code == 0, told.output
+    report = json.loads(told.stdout)
+    assert report["offered"] == report["answered"] > 0
+    assert [row["second"] for row in report["seconds"]] == [0]
+
+
+@pytest.mark.parametrize(("name", "head"), [("load.png", b"\x89PNG"), ("load.svg", b"<svg ")])
+def test_the_command_draws_a_picture_of_it(place, tmp_path, name, head):
+    words = ["loadtest", "--url", place.url, "--rate", "100", "--seconds", "0.2"]
+    words += ["--key", place.keys["paid"], "--picture", str(tmp_path / name), "--json"]
+    told = CliRunner().invoke(main, words)
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["answered"] > 0
+    assert (tmp_path / name).read_bytes().startswith(head)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("load.pdf", "ends in .png or .svg"), ("no/load.png", "there is no folder")]
+)
+def test_a_picture_that_could_not_be_written_is_told_before_any_load(tmp_path, name, says):
+    told = CliRunner().invoke(main, ["loadtest", "--picture", str(tmp_path / name)])
+    assert told.exit_code == 2
+    assert says in " ".join(told.output.split())

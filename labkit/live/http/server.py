@@ -18,11 +18,10 @@ from labkit.live.http.lab import LabRoutes
 from labkit.live.http.protocol import Handle, Hub, Refused
 from labkit.live.keys import KeyFile, KeyProblem, Keyring
 from labkit.live.ledger import Journal
+from labkit.live.openfiles import most_open
 
 BACKLOG = 4_096
 MOST_CONNECTIONS = 20_000
-SPARE_FILES = 200
-"""Files of our own: pipes, sockets of workers, the ledger."""
 
 DRAIN_WITHIN_S = 10.0
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -124,7 +123,7 @@ class Server:
                 self.engine.loop,
                 self.front.handle,
                 self.front.refused,
-                most_connections(),
+                most_open(MOST_CONNECTIONS),
             )
         )
         self._ticks = 0
@@ -227,21 +226,6 @@ class Server:
             self.front.keyring = Keyring(self._key_file.read())
         except KeyProblem as problem:
             self.front.defect(problem)
-
-
-def most_connections() -> int:
-    """As many as this process may have files open, within reason; raises the soft limit first."""
-    try:
-        import resource
-    except ImportError:
-        return MOST_CONNECTIONS
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_CONNECTIONS + SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        return max(most - SPARE_FILES, 1)
-    return MOST_CONNECTIONS
 
 
 def is_loopback(host: str) -> bool:

@@ -1,0 +1,158 @@
+"""What a load test's picture shows: who was answered, when they were due, and how fast."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labkit.core.books import percentile
+from labkit.core.units import MS, S
+
+ANSWERED = 200
+BROKEN = 0
+NO_ANSWER = -1
+"""In place of a status: nothing came back before the test ended."""
+
+SLOTS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 600, 3_600, 21_600, 86_400)
+MOST_SLOTS = 60
+
+MEANINGS = {
+    ANSWERED: "answered",
+    BROKEN: "broken off",
+    NO_ANSWER: "without a response",
+    401: "unknown key",
+    403: "not allowed",
+    404: "not found",
+    408: "too slow",
+    409: "key in use",
+    422: "cannot be done",
+    429: "too many",
+    503: "no room",
+    504: "out of time",
+}
+
+Floats = NDArray[np.float64]
+
+
+class Books(Protocol):
+    """What a load test leaves behind; instants and durations in microseconds.
+
+    One row a response: `at` (due), `took`, `status` (0: broken off). `unanswered`: when those
+    without one were due. One row a stream: `first` and `first_at`, `step` and `step_at`.
+    """
+
+    @property
+    def at(self) -> Sequence[int]: ...
+    @property
+    def took(self) -> Sequence[int]: ...
+    @property
+    def status(self) -> Sequence[int]: ...
+    @property
+    def unanswered(self) -> Sequence[int]: ...
+    @property
+    def first(self) -> Sequence[int]: ...
+    @property
+    def first_at(self) -> Sequence[int]: ...
+    @property
+    def step(self) -> Sequence[int]: ...
+    @property
+    def step_at(self) -> Sequence[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Durations (`ms`) beside the instants (`at`, seconds) at which their requests were due."""
+
+    at: Floats
+    ms: Floats
+
+    @property
+    def ordered(self) -> Floats:
+        """The durations, ascending."""
+        return np.sort(self.ms)
+
+    def percentile(self, percent: float) -> float | None:
+        """By nearest rank, as the books rank it; None when there are none."""
+        return percentile(self.ordered.tolist(), percent)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadShape:
+    """One load test: due instants (seconds) by status, and the durations of the answered.
+
+    `firsts` and `steps` are of streams: until the first piece, and between pieces.
+    """
+
+    due: Mapping[int, Floats]
+    whole: Times
+    firsts: Times
+    steps: Times
+
+    @property
+    def offered(self) -> int:
+        """How many requests were sent."""
+        return sum(map(len, self.due.values()))
+
+    @property
+    def span_s(self) -> float:
+        """From the start to the last instant at which a request was due."""
+        return max((float(at.max()) for at in self.due.values() if len(at)), default=0.0)
+
+    @property
+    def slot_s(self) -> float:
+        """How many seconds are counted together where single requests would be too many."""
+        fits = (slot for slot in SLOTS_S if self.span_s / slot <= MOST_SLOTS)
+        return next(fits, SLOTS_S[-1])
+
+    def words(self) -> str:
+        """The picture in one sentence."""
+        if not self.offered:
+            return "A load test in which no request was due."
+        good = len(self.whole.ms)
+        who = "1 request" if self.offered == 1 else f"{self.offered:,} requests"
+        said = f"{who} over {self.span_s:.3g} s: {good:,} answered"
+        for status, at in self.due.items():
+            if status != ANSWERED:
+                said += f", {len(at):,} {meaning(status)}"
+        if good:
+            ordered = self.whole.ordered.tolist()
+            marks = [f"P{p} {number(percentile(ordered, p) or 0)} ms" for p in (50, 95, 99)]
+            said += f"; {', '.join(marks)}, slowest {number(ordered[-1])} ms"
+        return said + "."
+
+
+def load_shape(books: Books) -> LoadShape:
+    """Read from the books of a load test, in the order in which the requests were due."""
+    at, status = _seconds(books.at), np.asarray(books.status, np.int64)
+    due = {int(one): np.sort(at[status == one]) for one in np.unique(status)}
+    if len(books.unanswered):
+        due[NO_ANSWER] = _seconds(books.unanswered)
+    due = {one: due[one] for one in sorted(due, key=_order)}
+    good = status == ANSWERED
+    return LoadShape(
+        due,
+        Times(at[good], np.asarray(books.took, np.float64)[good] / MS),
+        Times(_seconds(books.first_at), np.asarray(books.first, np.float64) / MS),
+        Times(_seconds(books.step_at), np.asarray(books.step, np.float64) / MS),
+    )
+
+
+def meaning(status: int) -> str:
+    """What a status says, in two words."""
+    return MEANINGS.get(status, "a fault" if status >= 500 else "refused")
+
+
+def number(value: float) -> str:
+    """Milliseconds as the picture writes them."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _seconds(instants: Sequence[int]) -> Floats:
+    return np.asarray(instants, np.float64) / S
+
+
+def _order(status: int) -> tuple[bool, bool, int]:
+    """The answered first, whatever has no status last."""
+    return status != ANSWERED, status in (BROKEN, NO_ANSWER), status
