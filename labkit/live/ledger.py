@@ -19,16 +19,12 @@ from labkit.core.batching import FerryRule
 from labkit.core.door import Commit
 from labkit.core.idempotency import KEEP_FOR, MOST_KEYS, Entry, Key
 from labkit.core.units import MS, NEVER, S
-from labkit.live.errors import LiveError
+from labkit.live.ledger_file import connect, trouble
 
 GROUP_ROWS = 256
 GROUP_WAIT = 3 * MS
 PRUNED_AT_ONCE = 2 * GROUP_ROWS
 """Old rows taken out with every group: more than come in, and never enough to be felt."""
-
-VERSION = 1
-LOCKED_S = 5.0
-"""How long to wait for another process to let go of the file; a dead one has let go already."""
 
 Stored = Callable[[Sequence[Commit], Exception | None], None]
 """Is told of each group once it is durable, or why it is not; on a thread of the journal's own."""
@@ -125,47 +121,23 @@ class SqliteJournal:
     def open(self, clock: Callable[[], int], stored: Stored) -> list[tuple[Key, Entry]]:
         """Read what was kept, then start to write.
 
-        Raises `LiveError` when the file is another's, in use, or cannot be made.
+        Raises `LiveError` when the file is another's, in use, damaged, or cannot be made.
         """
         self._clock, self._stored, self._closing = clock, stored, False
         self._ahead = self._wall() - clock()
+        self._db = self._connect()
         try:
-            self._db = sqlite3.connect(
-                self.path, timeout=LOCKED_S, isolation_level=None, check_same_thread=False
-            )
-            self._prepare()
             kept = list(self._kept())
         except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:
             # The last three: rows that SQLite can read and this lab never wrote.
-            self._let_go()
-            raise LiveError(
-                f"the ledger {self.path}: {error}; one process at a time may use it, and it must "
-                "be a file this lab made, or none yet, in a folder that can be written"
-            ) from error
+            self._db.close()
+            raise trouble(self.path, error) from error
         self._thread = threading.Thread(target=self._write_on, name="labkit-ledger", daemon=True)
         self._thread.start()
         return kept
 
-    def _prepare(self) -> None:
-        self._db.executescript(
-            """
-            PRAGMA locking_mode = EXCLUSIVE;
-            PRAGMA journal_mode = WAL;
-            PRAGMA synchronous = NORMAL;
-            BEGIN IMMEDIATE;
-            CREATE TABLE IF NOT EXISTS outcomes (
-                id INTEGER PRIMARY KEY, tenant BLOB NOT NULL, scope BLOB NOT NULL,
-                text BLOB NOT NULL, fingerprint BLOB NOT NULL, status INTEGER NOT NULL,
-                body BLOB NOT NULL, since INTEGER NOT NULL, UNIQUE (tenant, scope, text)
-            );
-            CREATE INDEX IF NOT EXISTS by_age ON outcomes (since);
-            COMMIT;
-            """
-        )
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, VERSION):
-            raise sqlite3.DatabaseError(f"version {version}, this one reads {VERSION}")
-        self._db.execute(f"PRAGMA user_version = {VERSION}")
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self.path)
 
     def _kept(self) -> Iterator[tuple[Key, Entry]]:
         rows = self._db.execute(
@@ -193,22 +165,34 @@ class SqliteJournal:
             self._ready.notify()
         self._thread.join()
         self._thread = None
-        self._let_go()
-
-    def _let_go(self) -> None:
-        if hasattr(self, "_db"):
-            self._db.close()
+        self._db.close()
 
     # -- the writer's thread ----------------------------------------------------------------------
 
     def _write_on(self) -> None:
         while group := self._next_group():
-            error: Exception | None = None
             try:
                 self._write(group)
-            except Exception as raised:
-                error = raised
-            self._stored(group, error)
+            except Exception as error:
+                if len(group) == 1:
+                    self._stored(group, error)
+                else:
+                    self._write_apart(group)
+            else:
+                self._stored(group, None)
+
+    def _write_apart(self, group: Sequence[Commit]) -> None:
+        """One that cannot be written costs the others nothing but their company."""
+        good: list[Commit] = []
+        for commit in group:
+            try:
+                self._write((commit,))
+            except Exception as error:
+                self._stored((commit,), error)
+            else:
+                good.append(commit)
+        if good:
+            self._stored(good, None)
 
     def _next_group(self) -> list[Commit]:
         """Wait until one is due; empty when the journal closes and nothing is left."""

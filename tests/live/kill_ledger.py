@@ -24,9 +24,10 @@ class Told(SqliteJournal):
 
     pipe = -1
 
-    def _prepare(self) -> None:
-        super()._prepare()
-        self._db.set_trace_callback(self._say)
+    def _connect(self) -> sqlite3.Connection:
+        db = super()._connect()
+        db.set_trace_callback(self._say)
+        return db
 
     def _say(self, statement: str) -> None:
         if statement.startswith("BEGIN"):

@@ -6,8 +6,10 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
+import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -167,30 +169,170 @@ def test_a_group_that_cannot_be_written_is_said_and_the_next_one_is(tmp_path: Pa
     assert rows(tmp_path / "ledger") == ["good"]
 
 
-@pytest.mark.parametrize("what", ["text", "folder", "newer"])
-def test_a_file_that_is_no_ledger_is_refused_with_its_name(tmp_path: Path, what: str):
-    path = tmp_path / "ledger"
-    if what == "text":
-        path.write_text("not a database, and long enough to be read as one" * 20)
-    elif what == "folder":
-        path = tmp_path / "none" / "ledger"
-    else:
-        write(path, commit())
-        with sqlite3.connect(path) as db:
-            db.execute("PRAGMA user_version = 9")
-        db.close()
-    with pytest.raises(LiveError, match=r"the ledger .*ledger: .*one process at a time"):
+def test_one_that_cannot_be_written_costs_the_others_of_its_group_nothing(tmp_path: Path):
+    heard: list[tuple[list[str], bool]] = []
+    journal = SqliteJournal(tmp_path / "ledger")
+    journal.open(
+        lambda: 0, lambda group, error: heard.append(([c.key.text for c in group], error is None))
+    )
+    huge = Commit(KEY._replace(text="huge"), Entry(b"", 1, 0, 2**63, b""))
+    for one in (commit("a"), Commit(KEY._replace(text="bad"), Entry(b"", 1, 0, None)), huge):
+        journal.append(one, 0)
+    journal.append(commit("b"), 0)
+    journal.close()
+    assert heard == [(["bad"], False), (["huge"], False), (["a", "b"], True)]
+    assert rows(tmp_path / "ledger") == ["a", "b"]
+
+
+def refused(path: Path) -> str:
+    """Why this file is no ledger; it and its folder must be as they were."""
+    before = path.read_bytes() if path.is_file() else None
+    beside = sorted(path.parent.glob("*"))
+    with pytest.raises(LiveError) as told:
         kept(path)
+    assert sorted(path.parent.glob("*")) == beside
+    assert before is None or path.read_bytes() == before
+    assert str(told.value).startswith(f"the ledger {path}")
+    return str(told.value)
+
+
+def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path):
+    path = tmp_path / "letter.txt"
+    path.write_text("not a database, and long enough to be read as one" * 20)
+    assert "not a database; it is left as it is" in refused(path)
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+@pytest.mark.parametrize("statement", ["CREATE TABLE outcomes (a)", "PRAGMA user_version = 1"])
+def test_a_database_of_something_else_is_left_as_it_is(tmp_path: Path, mode: str, statement: str):
+    path = tmp_path / "bookmarks? 100%.db"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA journal_mode = {mode}")
+        db.execute(statement)
+        db.commit()
+    assert "a database of something else; it is left as it is" in refused(path)
+
+
+def test_a_database_of_something_else_in_use_is_left_as_it_is(tmp_path: Path):
+    path = tmp_path / "browser.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.executescript("PRAGMA journal_mode = WAL; CREATE TABLE a (b); BEGIN IMMEDIATE")
+        assert "a database of something else" in refused(path)
+        db.execute("INSERT INTO a VALUES (1)")
+        db.execute("COMMIT")
+
+
+def test_a_ledger_of_a_later_lab_is_left_as_it_is(tmp_path: Path):
+    path = tmp_path / "ledger"
+    write(path, commit())
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 9")
+    assert "version 9, and this lab reads 1; use the lab that wrote it" in refused(path)
+
+
+def test_a_folder_a_device_and_a_folder_that_is_not_there_are_refused(tmp_path: Path):
+    assert "is a folder or a device; give the name of a file" in refused(tmp_path)
+    assert "is a folder or a device" in refused(Path(os.devnull))
+    with pytest.raises(LiveError, match=r"unable to open .*; its folder must be there"):
+        kept(tmp_path / "none" / "ledger")
+    with pytest.raises(LiveError, match="File name too long; give another path"):
+        kept(tmp_path / ("n" * 300))
+
+
+def test_a_damaged_ledger_says_so_and_is_let_go(tmp_path: Path):
+    path = tmp_path / "ledger"
+    write(path, *[commit(str(n), b"x" * 500) for n in range(200)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    with pytest.raises(LiveError, match="malformed; it is damaged; move it away"):
+        kept(path)
+    path.write_bytes(whole)
+    assert len(kept(path)) == 200
+
+
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may read everything, so it is somebody else for a while."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions as POSIX has them")
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        (0o000, "unable to open database file; .* the file must be readable"),
+        (0o444, "disk I/O error; the file must be writable, and on a disk that knows locks"),
+    ],
+)
+def test_a_ledger_that_may_not_be_read_or_written_says_so(mode: int, why: str):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger"
+        write(path, commit())
+        path.chmod(mode)
+        Path(folder).chmod(0o555)
+        try:
+            with as_nobody(), pytest.raises(LiveError, match=why):
+                kept(path)
+        finally:
+            Path(folder).chmod(0o755)
+            path.chmod(0o644)
+        assert len(kept(path)) == 1
+
+
+def test_a_full_disk_is_said_and_written_to_again_when_there_is_room(tmp_path: Path):
+    heard: list[str] = []
+    journal = SqliteJournal(tmp_path / "ledger", rule=FerryRule(1, 0))
+    journal.open(lambda: 0, lambda group, error: heard.append(str(error)))
+    # SQLite answers as on a full disk where it may have no more pages.
+    (pages,) = journal._db.execute("PRAGMA page_count").fetchone()
+    journal._db.execute(f"PRAGMA max_page_count = {pages}")
+    journal.append(commit("a", b"x" * 100_000), 0)
+    while not heard:
+        time.sleep(0.001)
+    journal._db.execute("PRAGMA max_page_count = 1000000")
+    journal.append(commit("b", b"x" * 100_000), 0)
+    journal.close()
+    assert heard == ["database or disk is full", "None"]
+    assert rows(tmp_path / "ledger") == ["b"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no limits here")
+def test_no_room_for_a_new_ledger_says_so(tmp_path: Path):
+    path = tmp_path / "ledger"
+    code = f"""
+        import resource
+        from labkit.live.ledger import SqliteJournal
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        SqliteJournal({str(path)!r}).open(lambda: 0, lambda group, error: None)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = done.stderr.splitlines()[-1]
+    assert last.endswith("disk I/O error; look at that disk, or keep the ledger on another")
 
 
 def test_two_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("labkit.live.ledger.LOCKED_S", 0.01)
-    first = SqliteJournal(tmp_path / "ledger")
+    monkeypatch.setattr("labkit.live.ledger_file.LOCKED_S", 0.01)
+    path = tmp_path / "ledger"
+    first = SqliteJournal(path)
     first.open(lambda: 0, lambda group, error: None)
-    with pytest.raises(LiveError, match="locked; one process at a time"):
-        kept(tmp_path / "ledger")
+    for _ in range(2):
+        assert "locked; another process uses it; stop that one, or keep" in refused(path)
+    first.append(commit(), 0)
     first.close()
-    assert kept(tmp_path / "ledger") == []
+    assert len(kept(path)) == 1
 
 
 def test_a_journal_that_was_closed_can_be_opened_and_written_again(tmp_path: Path):
@@ -208,7 +350,9 @@ def test_rows_the_lab_never_wrote_are_named_and_the_file_is_let_go(tmp_path: Pat
     with contextlib.closing(sqlite3.connect(tmp_path / "ledger")) as db:
         db.execute("UPDATE outcomes SET text = ?", (word,))
         db.commit()
-    with pytest.raises(LiveError, match=r"the ledger .*a file this lab made"):
+    with pytest.raises(
+        LiveError, match=r"the ledger .*it holds what this lab never wrote; move it away"
+    ):
         kept(tmp_path / "ledger")
     with contextlib.closing(sqlite3.connect(tmp_path / "ledger", timeout=0)) as db:
         assert db.execute("SELECT count(*) FROM outcomes").fetchone() == (1,)
