@@ -56,6 +56,13 @@ MOST_PROCESSES = 64
     show_default=True,
     help="What speaks HTTP: our own protocol, or uvicorn, at about twice the cost a request.",
 )
+@click.option(
+    "--collector",
+    type=click.Choice(("tuned", "python")),
+    default="tuned",
+    show_default=True,
+    help="Python's garbage collector: tuned for thousands of requests in flight, or as it comes.",
+)
 @click.option("--uvloop/--no-uvloop", default=None, help="Use uvloop.  [default: if installed]")
 @file_option
 @json_option
@@ -136,6 +143,7 @@ def _server(make: Any, options: dict[str, Any], **more: Any) -> Any:
         access=None if access is None else AccessLog(access),
         uvicorn=options["server"] == "uvicorn",
         uvloop=_has("uvloop") if uvloop is None else uvloop,
+        tunes_collector=options["collector"] == "tuned",
         **more,
     )
 

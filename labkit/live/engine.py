@@ -34,6 +34,9 @@ class Engine:
     kept in `failure`, and every open reply fails at once: nothing waits for an engine that broke.
     """
 
+    tunes_collector = True
+    """Whether it tunes Python's collector while it runs; set before `start`."""
+
     def __init__(
         self,
         settings: Settings,
@@ -79,7 +82,8 @@ class Engine:
 
     def start(self) -> None:
         """Run, and return when every GPU is up; raises `LiveError` when one cannot be."""
-        self._collector = TunedCollector()
+        if self.tunes_collector:
+            self._collector = TunedCollector()
         self.loop.set_exception_handler(self._failed)
         self.replies.start()
         self._thread.start()

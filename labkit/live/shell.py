@@ -115,8 +115,9 @@ class Shell:
 
     def lost(self, gpu: int, why: str) -> None:
         """See `Listener`."""
+        self._say("lost", gpu, self.time(), why)
+        # Who watches may have withdrawn requests meanwhile; the scheduler's time never goes back.
         now = self.time()
-        self._say("lost", gpu, now, why)
         self._vacate(gpu, now)
         self._settle(self.scheduler.lose(gpu, now), now)
 

@@ -18,6 +18,35 @@ STEPS = QUICK.with_(batch_time=300 * MS, overdue_after=1_000 * MS, budget=None)
 """Six pieces, one every 50 ms, from real processes."""
 
 
+def lose_a_gpu(place) -> float:
+    """Kill the GPU of a stream after its first word, and check how the stream ends.
+
+    Seconds from the dispatcher's own news of the loss until the client saw the connection's end.
+    """
+    engine, lost_at = place.server.engine, []
+
+    def watch(what, gpu, now, why):
+        if what == "lost":
+            lost_at.append(time.monotonic())
+
+    engine.shell.watchers.insert(0, watch)
+    with place.line(place.request(b'{"model": "ferry", "prompt": "a", "stream": true}')) as line:
+        heard = line.recv(65_536)
+        engine.call(engine.fleet.kill, next(iter(engine.shell.on_gpu)))
+        while piece := line.recv(65_536):
+            heard += piece
+        ended_at = time.monotonic()
+    engine.shell.watchers.remove(watch)
+    # The last event says why, nothing says it is complete, and the chunks have no end.
+    events = [part for part in heard.split(b"\r\n") if part.startswith(b"data: ")]
+    assert json.loads(events[0][6:])["choices"][0]["text"] == "a "
+    assert json.loads(events[-1][6:])["error"]["code"] == "gpu_lost"
+    assert b"[DONE]" not in heard
+    assert not heard.endswith(b"0\r\n\r\n")
+    (at,) = lost_at
+    return ended_at - at
+
+
 @contextmanager
 def streaming(place, path="/v1/completions", key="paid", **body) -> Iterator[Iterator[dict | str]]:
     """The events of one stream as they come: JSON objects, and `[DONE]`."""
@@ -144,40 +173,12 @@ class TestPacedWorkers:
         # Five pauses of 50 ms lie between the first piece and the last.
         assert came[5][0] - came[0][0] > 0.2
 
-    def test_a_gpu_lost_in_the_middle_is_an_error_event_and_a_cut(self, paced):
-        engine = paced.server.engine
-
-        def kill():
-            until(lambda: engine.shell.streams and engine.shell.on_gpu)
-            time.sleep(0.1)
-            engine.call(engine.fleet.kill, next(iter(engine.shell.on_gpu)))
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        body = b'{"model": "ferry", "prompt": "a b c", "stream": true}'
-        heard = paced.raw(paced.request(body))
-        killer.join()
-        # The last event says why, nothing says it is complete, and the chunks have no end.
-        events = [line for line in heard.split(b"\r\n") if line.startswith(b"data: ")]
-        assert json.loads(events[0][6:])["choices"][0]["text"] == "a "
-        assert json.loads(events[-1][6:])["error"]["code"] == "gpu_lost"
-        assert b"[DONE]" not in heard
-        assert not heard.endswith(b"0\r\n\r\n")
-        assert paced.metrics()["labkit_streams_broken_total"] == 1
-
-    def test_the_error_event_follows_the_news_within_fifty_milliseconds(self, paced):
-        engine = paced.server.engine
-        noticed = []
-        engine.shell.watchers.append(
-            lambda what, gpu, now, why: noticed.append((what, time.monotonic()))
-        )
-        with streaming(paced) as events:
-            next(events)
-            engine.call(engine.fleet.kill, next(iter(engine.shell.on_gpu)))
-            *_, last = [(time.monotonic(), event) for event in events]
-        assert last[1]["error"]["code"] == "gpu_lost"
-        (lost_at,) = [at for what, at in noticed if what == "lost"]
-        assert last[0] - lost_at < 0.5, "meant to be 0.05, on a machine that has time"
+    def test_the_end_follows_the_news_of_the_loss_and_nobody_computes_it_again(self, paced):
+        took = [lose_a_gpu(paced) for _ in range(3)]
+        # 0.05 is the promise, which `labkit bench serve` measures where nobody else is at work.
+        assert max(took) < 0.5
+        assert paced.server.engine.shell.reasons["ferry", "returned"] == 0
+        assert paced.metrics()["labkit_streams_broken_total"] == 3
 
     def test_a_reader_who_leaves_is_withdrawn(self, paced):
         engine = paced.server.engine

@@ -396,7 +396,11 @@ class Front:
         return since is not None and self.engine.loop.time() - since > UNSERVED_S
 
     def _watch(self, what: str, gpu: int, now: int, why: str) -> None:
-        """Streams that have begun on a lost GPU end, once the scheduler knows of the loss."""
+        """Streams that have begun on a lost GPU end, and are not computed again.
+
+        Of a loss the scheduler is told after this, so what is withdrawn now it gives to no other
+        GPU. A stop is its own decision, and its commands are obeyed first.
+        """
         if what == "joined":
             self._unserved.pop(self.shell.version_of(gpu), None)
             return
@@ -406,7 +410,11 @@ class Front:
         loop: asyncio.AbstractEventLoop = self.engine.loop
         for row in depart.rows:
             stream: Any = self.shell.streams.get(row.id)
-            if stream is not None:
+            if stream is None:
+                continue
+            if what == "lost":
+                stream.__self__.gpu_lost()
+            else:
                 loop.call_soon(stream.__self__.gpu_lost)
 
 

@@ -94,6 +94,7 @@ class Server:
         uvicorn: bool = False,
         trace: int | None = None,
         access: AccessLog | None = None,
+        tunes_collector: bool = True,
         seed: int = 0,
     ) -> None:
         if len(settings.models) > gpus:
@@ -112,6 +113,7 @@ class Server:
             seed=seed,
             ring=trace,
         )
+        self.engine.tunes_collector = tunes_collector
         self.front.attach(self.engine)
         self.front.lab = LabRoutes(self.engine).serve
         self._key_file = key_file
