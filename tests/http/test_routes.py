@@ -8,6 +8,7 @@ import pytest
 from labkit.core.settings import SERVED
 from labkit.core.units import MS, S
 from labkit.gpu.tag import carries
+from labkit.live.http.refusals import CASES
 
 from .conftest import QUICK, until
 
@@ -275,6 +276,8 @@ def test_nobody_there_is_503_and_not_429(serve):
 def test_the_lab_is_for_an_admin(place):
     assert place.ask("/lab/gpus", key="paid").status == 403
     assert place.ask("/lab/gpus", key=None).status == 401
+    assert place.ask("/lab/gpus", {}, key="admin").headers["allow"] == "GET"
+    assert place.ask("/lab/receipts", key="admin", method="HEAD").status == 200
     shown = place.ask("/lab/gpus", key="admin").json
     assert [gpu["state"] for gpu in shown["gpus"]] == ["ready", "ready"]
     for number in ("7", "9" * 5_000, "0" * 5_000, "%30", ""):
@@ -286,7 +289,15 @@ def test_the_document_describes_what_is_served(place):
     document = place.ask("/openapi.json", key=None).json
     assert document["openapi"] == "3.1.0"
     routes = {path.decode() for path in place.server.front._routes}
-    assert set(document["paths"]) == routes
+    lab = {"/lab/gpus", "/lab/receipts", "/lab/gpus/{number}/{verb}"}
+    assert set(document["paths"]) == routes | lab
+    told = {
+        code
+        for name, schema in document["components"]["schemas"].items()
+        if name.startswith("Error")
+        for code in schema["properties"]["error"]["properties"]["code"]["enum"]
+    }
+    assert told == set(CASES)
     needed = document["components"]["schemas"]["Completion"]["required"]
     assert needed == ["model", "prompt"]
 

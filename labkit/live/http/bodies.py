@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -28,6 +28,10 @@ class Caps:
 CAPS: dict[int, Caps] = {Tier.PAID: Caps(16_384, 4_096), Tier.FREE: Caps(4_096, 1_024)}
 
 
+Whole = int | Annotated[float, msgspec.Meta(multiple_of=1.0)]
+"""JSON knows no integers: 16.0 is what some languages write for 16."""
+
+
 class StreamOptions(msgspec.Struct):
     """How a stream ends: `include_usage` asks for one more event with the token counts."""
 
@@ -42,18 +46,18 @@ class Completion(msgspec.Struct):
 
     model: str
     prompt: str | list[str]
-    max_tokens: int | None = None
+    max_tokens: Whole | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = None
     top_p: float | None = None
-    seed: int | None = None
+    seed: Whole | None = None
     user: str | None = None
-    n: int | None = None
-    best_of: int | None = None
+    n: Whole | None = None
+    best_of: Whole | None = None
     echo: bool | None = None
     suffix: str | None = None
-    logprobs: int | None = None
+    logprobs: Whole | None = None
 
 
 class Part(msgspec.Struct):
@@ -75,15 +79,15 @@ class Chat(msgspec.Struct):
 
     model: str
     messages: list[Message]
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
+    max_tokens: Whole | None = None
+    max_completion_tokens: Whole | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = None
     top_p: float | None = None
-    seed: int | None = None
+    seed: Whole | None = None
     user: str | None = None
-    n: int | None = None
+    n: Whole | None = None
     logprobs: bool | None = None
     tools: list[Any] | None = None
 
@@ -121,7 +125,7 @@ def read_completion(body: bytes, caps: Caps) -> Asked:
     _check_common(sent, caps, _COMPLETION_NEUTRAL)
     options = sent.stream_options
     usage = bool(options and options.include_usage)
-    return Asked(False, sent.model, prompts, sent.max_tokens, bool(sent.stream), usage)
+    return Asked(False, sent.model, prompts, _whole(sent.max_tokens), bool(sent.stream), usage)
 
 
 def read_chat(body: bytes, caps: Caps) -> Asked:
@@ -138,7 +142,7 @@ def read_chat(body: bytes, caps: Caps) -> Asked:
     options = sent.stream_options
     usage = bool(options and options.include_usage)
     most = sent.max_tokens if most is None else most
-    return Asked(True, sent.model, [prompt], most, bool(sent.stream), usage)
+    return Asked(True, sent.model, [prompt], _whole(most), bool(sent.stream), usage)
 
 
 def canonical(body: bytes) -> bytes:
@@ -197,7 +201,11 @@ def _check_common(sent: Any, caps: Caps, neutral: dict[str, tuple[Any, ...]]) ->
             )
 
 
-def _check_most(most: int, caps: Caps, param: str) -> None:
+def _whole(number: int | float | None) -> int | None:
+    return None if number is None else int(number)
+
+
+def _check_most(most: int | float, caps: Caps, param: str) -> None:
     if most < 1:
         raise Refusal("invalid_value", f"{param} {most}: must be 1 or more", param)
     if most > caps.max_tokens:

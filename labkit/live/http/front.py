@@ -347,7 +347,7 @@ class Front:
     def _openapi(self, exchange: Exchange) -> None:
         from labkit.live.http.openapi import document
 
-        self._respond(exchange, "openapi", document())
+        self._respond(exchange, "openapi", document(tuple(self.models)))
 
     def _gauges(self) -> Iterator[Metric]:
         shell, gateway, models = self.shell, self.engine.gateway, self.settings.models

@@ -17,6 +17,7 @@ class LabRoutes:
 
     def __init__(self, engine: DeskEngine) -> None:
         self.engine = engine
+        self._pages = {b"/lab/gpus": self.gpus, b"/lab/receipts": self.receipts}
         self._verbs: dict[bytes, Callable[[int], None]] = {
             b"kill": engine.fleet.kill,
             b"hang": lambda gpu: engine.fleet.inject(gpu, "hang", 5.0),
@@ -30,15 +31,16 @@ class LabRoutes:
 
         GET /lab/gpus, GET /lab/receipts, POST /lab/gpus/{number}/{verb}.
         """
-        parts = exchange.path.strip(b"/").split(b"/")
-        if exchange.method == b"GET" and parts == [b"lab", b"gpus"]:
-            return _encode(self.gpus())
-        if exchange.method == b"GET" and parts == [b"lab", b"receipts"]:
-            return _encode(self.receipts())
-        if len(parts) == 4 and parts[1] == b"gpus":
+        page = self._pages.get(exchange.path)
+        parts = exchange.path.split(b"/")
+        if page is not None:
+            if exchange.method not in (b"GET", b"HEAD"):
+                raise Refusal("method_not_allowed", headers=b"allow: GET\r\n")
+            return _encode(page())
+        if len(parts) == 5 and parts[2] == b"gpus":
             if exchange.method != b"POST":
                 raise Refusal("method_not_allowed", headers=b"allow: POST\r\n")
-            self._break(parts[2], parts[3])
+            self._break(parts[3], parts[4])
             return b'{"status":"done"}'
         raise Refusal("not_found")
 

@@ -250,8 +250,7 @@ class Connection(asyncio.Protocol):
                 self._parser = httptools.HttpRequestParser(self)
                 self._parser.feed_data(head)
             except httptools.HttpParserError as error:
-                if self._refused is None:
-                    self._refused = Refusal("bad_http", f"this is not HTTP/1.1: {error}")
+                self._object(Refusal("bad_http", f"this is not HTTP/1.1: {error}"))
                 return
 
     def _without_upgrade(self) -> bytes:
@@ -265,9 +264,14 @@ class Connection(asyncio.Protocol):
         """What is not body has a bound, even where the parser keeps it to itself until it ends."""
         framing = self._wire_size - self._body_size
         if self._in_head and framing > MOST_HEAD:
-            self._refused = Refusal("headers_too_large")
+            self._object(Refusal("headers_too_large"))
         elif framing > MOST_FRAMING:
-            self._refused = Refusal("bad_http", "more framing than a body needs; use larger chunks")
+            self._object(Refusal("bad_http", "more framing than a body needs; use larger chunks"))
+
+    def _object(self, refusal: Refusal) -> None:
+        """The first objection stands: what comes after it was never a request."""
+        if self._refused is None:
+            self._refused = refusal
 
     def eof_received(self) -> bool | None:
         """The client has left; the transport closes itself."""
@@ -315,22 +319,22 @@ class Connection(asyncio.Protocol):
         """Perhaps in pieces."""
         self._url += url
         if len(self._url) > MOST_HEAD:
-            self._refused = Refusal("headers_too_large")
+            self._object(Refusal("headers_too_large"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Kept by its lower-case name; said twice, the first stands. Trailers are not kept."""
         headers = self._headers
         self._headers_size += len(name) + len(value)
         if len(headers) >= MOST_HEADERS or self._headers_size > MOST_HEAD:
-            self._refused = Refusal("headers_too_large")
+            self._object(Refusal("headers_too_large"))
             return
         if not self._in_head:
             return
         name = name.lower()
         if name == b"host" and name in headers:
-            self._refused = Refusal("bad_http", "two Host headers; send one")
+            self._object(Refusal("bad_http", "two Host headers; send one"))
         elif name == b"transfer-encoding" and value.lower() != b"chunked":
-            self._refused = Refusal("bad_http", "no transfer encoding but chunked is understood")
+            self._object(Refusal("bad_http", "no transfer encoding but chunked is understood"))
         headers.setdefault(name, value)
 
     def on_headers_complete(self) -> None:
@@ -361,7 +365,7 @@ class Connection(asyncio.Protocol):
         """Say "continue" when the answers before it are out: it must not land among them."""
         parser = self._parser
         if self._headers[b"expect"].lower() != b"100-continue":
-            self._refused = Refusal("expectation_failed")
+            self._object(Refusal("expectation_failed"))
         elif parser.get_http_version() == "1.1" and not parser.should_upgrade():
             if self._current is None:
                 self.write(_CONTINUE)
@@ -372,7 +376,7 @@ class Connection(asyncio.Protocol):
         """Kept up to the cap; of more than one piece in a buffer that grows without copies."""
         self._body_size += len(body)
         if self._body_size > MOST_BODY:
-            self._refused = self._refused or Refusal("body_too_large")
+            self._object(Refusal("body_too_large"))
         elif self._refused is None:
             if not self._body:
                 self._body = body
