@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -26,6 +27,51 @@ _BOOT = (
     "import sys; fd, count, *rest = sys.argv[1:]; sys.path[:] = rest[:int(count)]; "
     "from labkit.live.nursery import main; main(int(fd), rest[int(count):])"
 )
+
+
+_ends: "weakref.WeakSet[Connection | socket.socket]" = weakref.WeakSet()
+_making = threading.Lock()
+
+
+def _pipe() -> tuple[Connection, socket.socket]:
+    """Our end of a pipe to another process, and the end for it; a fork of this one has neither.
+
+    The end of a pipe is how a worker learns that its parent died. A child that the caller forks
+    (`os.fork`, `multiprocessing`) would hold every pipe open, and with it every worker alive.
+    """
+    with _making:
+        ours, theirs = socket.socketpair()
+        conn = Connection(ours.detach())
+        _ends.update((conn, theirs))
+    return conn, theirs
+
+
+def _let_go() -> None:
+    """In a forked child: close its copies, before any of its own code runs."""
+    global _making
+    _making = threading.Lock()
+    for end in list(_ends):
+        with contextlib.suppress(OSError):
+            end.close()
+    _ends.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: _making.acquire(),
+        after_in_parent=lambda: _making.release(),
+        after_in_child=_let_go,
+    )
+
+
+@contextlib.contextmanager
+def _as_socket(conn: Connection) -> Iterator[socket.socket]:
+    """The same file, not a copy of it, which a fork at this moment would keep."""
+    channel = socket.socket(fileno=conn.fileno())
+    try:
+        yield channel
+    finally:
+        channel.detach()
 
 
 class Process(Protocol):
@@ -76,7 +122,7 @@ class Nursery:
 
     def launch(self, setup: Setup) -> Process:
         """Fork one worker; about 20 ms with torch imported."""
-        ours, theirs = socket.socketpair()
+        ours, theirs = _pipe()
         try:
             with self._lock, theirs:
                 pid = self._order(setup, theirs)
@@ -86,12 +132,12 @@ class Nursery:
         except BaseException:
             ours.close()
             raise
-        return _Forked(pid, Connection(ours.detach()), self)
+        return _Forked(pid, ours, self)
 
     def _order(self, setup: Setup, theirs: socket.socket) -> int:
         control = self._connected()
         control.send(("launch", setup))
-        with socket.socket(fileno=os.dup(control.fileno())) as channel:
+        with _as_socket(control) as channel:
             socket.send_fds(channel, [b"\0"], [theirs.fileno()])
         pid: int = self._answer(LAUNCH_S)
         return pid
@@ -110,7 +156,7 @@ class Nursery:
         if self._server is not None and self._server.poll() is not None:
             self._end()
         if self._control is None:
-            ours, theirs = socket.socketpair()
+            ours, theirs = _pipe()
             with theirs:
                 self._server = subprocess.Popen(
                     [
@@ -124,7 +170,7 @@ class Nursery:
                     # A worker that prints must not write into the caller's --json.
                     stdout=2,
                 )
-            self._control = Connection(ours.detach())
+            self._control = ours
         return self._control
 
     def reap(self, pid: int) -> int | None:
@@ -152,11 +198,8 @@ class Nursery:
 
     def _end(self) -> None:
         if self._control is not None:
-            # Closing alone would not end the pipe while a process that the caller forked has it.
-            with (
-                contextlib.suppress(OSError),
-                socket.socket(fileno=os.dup(self._control.fileno())) as channel,
-            ):
+            # Closing alone would not end the pipe while a child has it that no hook was run in.
+            with contextlib.suppress(OSError), _as_socket(self._control) as channel:
                 channel.shutdown(socket.SHUT_RDWR)
             self._control.close()
             self._control = None
@@ -207,6 +250,7 @@ class Spawner:
     def launch(self, setup: Setup) -> Process:
         """Start one interpreter; a second or more."""
         ours, theirs = self._context.Pipe()
+        _ends.update((ours, theirs))
         process = self._context.Process(target=serve, args=(theirs, setup), daemon=True)
         try:
             process.start()

@@ -263,6 +263,78 @@ def test_a_killed_parent_leaves_no_orphan(until) -> None:
     assert len(workers) == 3
 
 
+FORKS_OF_A_CALLER = {
+    "os.fork": """
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        """,
+    "multiprocessing": """
+        from multiprocessing import get_context
+        it = get_context("fork").Process(target=time.sleep, args=(60,))
+        it.start()
+        child = it.pid
+        """,
+}
+
+
+@FORKS
+@pytest.mark.parametrize("how", FORKS_OF_A_CALLER)
+@pytest.mark.parametrize("launcher", ["None", "Spawner()"])
+def test_a_fork_that_outlives_a_killed_parent_keeps_no_worker_alive(until, how, launcher) -> None:
+    body = textwrap.dedent(FORKS_OF_A_CALLER[how]) + "print(child, flush=True)\ntime.sleep(60)"
+    parent = script(body, launcher)
+    workers = printed_pids(parent)
+    (child,) = printed_pids(parent)
+    others = [p.pid for p in psutil.Process(parent.pid).children() if p.pid != child]
+    if launcher != "None":
+        # Python's own tracker of spawned processes ends with the last process that inherited it.
+        others = []
+    try:
+        parent.kill()
+        parent.wait()
+        until(lambda: gone([*workers, *others]))
+        assert psutil.pid_exists(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        parent.communicate()
+
+
+@FORKS
+def test_forks_while_workers_start_keep_none_of_their_pipes(until) -> None:
+    parent = script(
+        """
+        children, deadline = [], time.monotonic() + 1.5
+        while time.monotonic() < deadline:
+            for gpu in range(3):
+                if live.snapshot()["gpus"][gpu]["state"] == "ready":
+                    live.kill(gpu)
+            children.append(os.fork())
+            if children[-1] == 0:
+                time.sleep(60)
+                os._exit(0)
+            time.sleep(0.02)
+        print(*children, flush=True)
+        print(*[gpu["pid"] for gpu in live.snapshot()["gpus"]], flush=True)
+        time.sleep(60)
+        """
+    )
+    printed_pids(parent)
+    children = printed_pids(parent)
+    workers = printed_pids(parent)
+    others = {p.pid for p in psutil.Process(parent.pid).children()} - set(children)
+    try:
+        assert len(others) == 1
+        parent.kill()
+        parent.wait()
+        until(lambda: gone([*workers, *others]))
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        parent.communicate()
+
+
 @POSIX
 @pytest.mark.parametrize("launcher", ["None", "Spawner()"])
 def test_an_interrupt_at_the_terminal_ends_everything_quietly(launcher) -> None:
