@@ -3,8 +3,8 @@
 import errno
 import functools
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -13,9 +13,25 @@ import click
 from labkit.cli.output import Row as Row
 from labkit.cli.output import emit as emit
 from labkit.cli.output import json_option as json_option
-from labkit.cli.params import BacklogParam, Choice, Count, LimitParam, Milliseconds, Rate
+from labkit.cli.params import (
+    BacklogParam,
+    Choice,
+    Count,
+    LimitParam,
+    Milliseconds,
+    Rate,
+    ShareParam,
+)
 from labkit.cli.progress import Progress as Progress
-from labkit.core.settings import CONTRACT_MAX_BATCH, DISPATCHES, RULES, ConfigError, Settings
+from labkit.core.settings import (
+    CONTRACT_MAX_BATCH,
+    DISPATCHES,
+    PATIENT,
+    RULES,
+    ConfigError,
+    Settings,
+    TierRule,
+)
 
 MOST_REQUESTS = 50_000_000
 """More arrivals than this nobody waits for: minutes of work and gigabytes of memory."""
@@ -128,6 +144,13 @@ _GATEWAY = {
         "auto",
         "Requests that may wait; none, or auto: what the budget can still serve.",
     ),
+    "tier_shares": lambda replaced: click.option(
+        "--tier-share",
+        "tier_shares",
+        type=ShareParam(),
+        multiple=True,
+        help="Percent of the depth limit that a tier may fill, as free=80; again for another.",
+    ),
     "overdue_after": _option(
         "--overdue-ms",
         "overdue_after",
@@ -159,19 +182,28 @@ def gateway_options(command: Any = None, /, **defaults: Any) -> Any:
 
 def settings_from(options: Mapping[str, Any], **fixed: Any) -> Settings:
     """The gateway's constants from the options of `gateway_options`; `fixed` fields win."""
-    from labkit.core.admission import default_depth_limit
+    from labkit.core.admission import fitted
 
-    limit = options["depth_limit"]
-    if limit == "auto":
-        limit = default_depth_limit(
-            gpus=options["gpus"],
-            max_batch=options["max_batch"],
-            budget=options["budget"],
-            batch_time=options["batch_time"],
-            reserve=options["reserve"],
-        )
-    fields = {name: options[name] for name in _GATEWAY if name != "gpus"}
-    return Settings(**{**fields, "depth_limit": limit, **fixed})
+    fields = {name: options[name] for name in _GATEWAY if name not in ("gpus", "tier_shares")}
+    fields |= fixed
+    fields["tiers"] = _with_shares(fixed.get("tiers", PATIENT), options["tier_shares"])
+    if fields["depth_limit"] == "auto":
+        return fitted(Settings(**{**fields, "depth_limit": None}), options["gpus"])
+    return Settings(**fields)
+
+
+def _with_shares(
+    tiers: tuple[TierRule, ...], shares: Iterable[tuple[str, int]]
+) -> tuple[TierRule, ...]:
+    """The tiers with what --tier-share says of some of them."""
+    found = {tier.name: tier for tier in tiers}
+    for name, share in shares:
+        if name not in found:
+            raise Problem(
+                f"--tier-share {name}={share}: no such tier; there are {', '.join(found)}"
+            )
+        found[name] = replace(found[name], share=share)
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True)

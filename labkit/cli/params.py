@@ -171,6 +171,23 @@ class LimitParam(click.ParamType):
         return int(word)
 
 
+class ShareParam(click.ParamType):
+    """A tier and the percent of the depth limit that it may fill, as `free=80`."""
+
+    name = "tier=percent"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """The tier's name and the percent."""
+        if isinstance(value, tuple):
+            return value
+        tier, _, percent = str(value).partition("=")
+        if not tier or not percent.isdecimal() or not 1 <= int(percent) <= 100:
+            self.fail(f"{value!r}: give a tier and its percent, 1 to 100, as free=80", param, ctx)
+        return tier, int(percent)
+
+
 class Choice(click.ParamType):
     """One of the core's names, written with hyphens on the command line."""
 

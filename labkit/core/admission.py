@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from labkit.core.settings import Settings
 from labkit.core.units import MS, NEVER
 
 
@@ -24,6 +25,14 @@ def default_depth_limit(
     return max(gpus * max_batch * waiting // batch_time, max_batch)
 
 
+def fitted(settings: Settings, gpus: int) -> Settings:
+    """The same settings with the default limit, large enough for every tier to fill a batch."""
+    limit = default_depth_limit(
+        gpus, settings.max_batch, settings.budget, settings.batch_time, settings.reserve
+    )
+    return settings.with_(depth_limit=limit and max(limit, settings.least_depth_limit))
+
+
 class DepthLimit:
     """Says no when `limits[tier]` requests wait already; counts everyone who is not on a GPU.
 
@@ -36,10 +45,14 @@ class DepthLimit:
         self.limits = tuple(limits)
 
     @classmethod
-    def same(cls, limit: int | None, tiers: int) -> "DepthLimit":
-        """The same limit for every tier; None for none."""
-        return cls((NEVER if limit is None else limit,) * tiers)
+    def shared(cls, limit: int | None, shares: Sequence[int]) -> "DepthLimit":
+        """Of one limit each tier its share, in percent; None is no limit."""
+        return cls([NEVER if limit is None else limit * share // 100 for share in shares])
 
-    def admits(self, count: int, depth: int, tier: int) -> bool:
-        """Whether `count` more of this tier may come in, all or none."""
-        return depth + count <= self.limits[tier]
+    def why(self, depth: int) -> str:
+        """What a request that was refused at this depth has met, as a code for the door.
+
+        `queue_full`: whoever came now would be refused; `tier_quota`: only this tier and others
+        that may fill no more.
+        """
+        return "queue_full" if depth >= max(self.limits) else "tier_quota"

@@ -60,6 +60,7 @@ class Books:
     def __init__(self, warm_up: int = 0) -> None:
         self.warm_up = warm_up
         self.outcomes: Counter[Outcome] = Counter()
+        self.rejected_by: Counter[str] = Counter()
         self.batches = 0
         self.aboard = 0
         self.busy = 0
@@ -94,6 +95,8 @@ class Books:
             self._departed[command.batch_id] = (now, len(command.gpus))
         elif isinstance(command, End):
             self.outcomes[command.outcome] += 1
+            if command.outcome is Outcome.REJECTED:
+                self.rejected_by[command.detail] += 1
 
     def returned(self, batch_id: int, now: int) -> None:
         """A batch no longer occupies its GPUs: it finished, or was lost with them."""
@@ -128,6 +131,7 @@ class Books:
         return {
             "requests": self.outcomes.total(),
             **{outcome.value: self.outcomes[outcome] for outcome in Outcome},
+            "rejected_by": dict(sorted(self.rejected_by.items())),
             "latency_ms": summary_of(latencies),
             "wait_ms": summary_of(waits),
             "mean_batch": round(self.aboard / self.batches, 4) if self.batches else None,

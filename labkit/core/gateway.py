@@ -1,5 +1,6 @@
 """The gateway: one request's whole way, from its arrival to its one outcome."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from labkit.core.admission import DepthLimit
@@ -30,8 +31,9 @@ class Gateway:
 
     Implements `labkit.core.contract.Scheduler`; instants and durations are microseconds. No batch
     is formed while no GPU has room for it, so nobody is ever stuck behind a batch already formed.
-    A custom `rule` or `chooser` replaces the one the settings name. `late` results (of an epoch
-    that is over) are dropped and counted.
+    A custom `rule` or `chooser` replaces the one the settings name. `refused` counts requests that
+    were not let in, by the code of their `End`; `late` results (of an epoch that is over) are
+    dropped and counted.
     """
 
     def __init__(
@@ -51,13 +53,15 @@ class Gateway:
                 f"max_batch {rule.max_batch} of the rule: the contract takes 1 to "
                 f"{CONTRACT_MAX_BATCH} strings a batch"
             )
+        self.refused: Counter[str] = Counter()
         self._tiers = len(settings.tiers)
-        self.limit = DepthLimit.same(settings.depth_limit, len(settings.tiers))
+        shares = [tier.share for tier in settings.tiers]
         timeouts = [tier.timeout for tier in settings.tiers]
         self._impatient = min(timeouts) < NEVER
         self._serving = {
             model: Replicas(
                 settings,
+                DepthLimit.shared(settings.depth_limit, shares),
                 FairQueue(timeouts),
                 rule or rule_from(settings),
                 Pool(chooser or chooser_from(settings, rng), settings.backlog),
@@ -72,24 +76,22 @@ class Gateway:
     # -- arrive -> admit -> queue ------------------------------------------------------------
 
     def arrive(self, request: Request, now: int) -> Sequence[Command]:
-        """Queue a request, or reject it: `unknown_model`, `queue_full`, `draining`.
+        """Queue a request, or refuse it; `End` lists the codes.
 
         Raises IndexError for a tier there is none of; nothing has changed then.
         """
         replicas = self._serving.get(request.model)
         if replicas is None:
-            return (End(request.id, Outcome.REJECTED, "unknown_model"),)
+            return self._refuse(request, "unknown_model")
         queue, tier = replicas.queue, request.tier
         if tier < 0 or tier >= self._tiers:
             raise IndexError(
                 f"request {request.id}: tier {tier}; this gateway has tiers 0 to "
                 f"{self._tiers - 1}: add one to Settings.tiers, or correct the request"
             )
-        # What `admits` says of one, written out because every request passes here.
-        if queue.depth + replicas.bound >= self.limit.limits[tier] or self.closing:
-            return (
-                End(request.id, Outcome.REJECTED, "draining" if self.closing else "queue_full"),
-            )
+        if queue.depth + replicas.bound >= replicas.limit.limits[tier] or self.closing:
+            why = "draining" if self.closing else replicas.limit.why(replicas.depth)
+            return self._refuse(request, why)
         if queue.push(request) or queue.depth >= replicas.eager_at:
             if replicas.pool.open:
                 due_at = replicas.rule.due_at(queue)
@@ -104,12 +106,9 @@ class Gateway:
             self.due_at = min(self.due_at, request.deadline)
         return ()
 
-    def admits(self, count: int, model: str, tier: int) -> bool:
-        """Whether `count` requests would all be queued if they arrived now."""
-        replicas = self._serving.get(model)
-        if replicas is None or self.closing:
-            return False
-        return self.limit.admits(count, replicas.depth, tier)
+    def _refuse(self, request: Request, why: str) -> Sequence[Command]:
+        self.refused[why] += 1
+        return (End(request.id, Outcome.REJECTED, why),)
 
     # -- due? -> choose a GPU with room -> take the batch -> depart ---------------------------
 

@@ -119,8 +119,9 @@ class Chunk:
 class End:
     """A request ends without an answer.
 
-    `detail` is a code for the door (`queue_full`, `draining`, `unknown_model`,
-    `deadline_exceeded`, `client_left`) and, for a failed request, the sentence that says why.
+    `detail` is a code for the door and, for a failed request, the sentence that says why. A request
+    is rejected as `unknown_model`, `draining`, `queue_full` (as many wait as any tier may fill) or
+    `tier_quota` (as many as this tier may fill); others end by `deadline_exceeded`, `client_left`.
     """
 
     request_id: int

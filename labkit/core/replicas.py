@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from labkit.core.admission import DepthLimit
 from labkit.core.batching import OURS, Rule
 from labkit.core.dispatch import Pool
 from labkit.core.mapping import Batch
@@ -22,10 +23,13 @@ class Replicas:
     an arrival below it asks the rule only when it is the first of its tier.
     """
 
-    __slots__ = ("bound", "closing", "eager_at", "pool", "queue", "rule", "settings")
+    __slots__ = ("bound", "closing", "eager_at", "limit", "pool", "queue", "rule", "settings")
 
-    def __init__(self, settings: Settings, queue: FairQueue, rule: Rule, pool: Pool) -> None:
+    def __init__(
+        self, settings: Settings, limit: DepthLimit, queue: FairQueue, rule: Rule, pool: Pool
+    ) -> None:
         self.settings = settings
+        self.limit = limit
         self.queue = queue
         self.rule = rule
         self.pool = pool

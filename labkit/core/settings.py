@@ -15,23 +15,37 @@ RULES: tuple[RuleName, ...] = ("ferry", "at_once", "full")
 DISPATCHES: tuple[DispatchName, ...] = ("least_loaded", "two_choices", "round_robin", "random")
 
 
+OPTIONAL = frozenset({"budget", "backlog", "depth_limit", "overdue_after"})
+"""Settings that may be None."""
+
+
 class ConfigError(ValueError):
     """Settings that cannot be: says what, the value, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class TierRule:
-    """One tier of customers; `timeout` is how long a request may stay queued, in microseconds."""
+    """One tier of customers.
+
+    `timeout`: how long a request may stay queued, in microseconds. `share`: percent of the depth
+    limit up to which one of this tier is let in, whoever fills it; what is above is kept for the
+    others (trunk reservation).
+    """
 
     name: str
     timeout: int = NEVER
+    share: int = 100
 
 
 PATIENT = (TierRule("paid"), TierRule("free"))
 """Two tiers that wait for ever: what the simulator uses unless asked."""
 
-SERVED = (TierRule("paid", 2 * S), TierRule("free", 10 * S))
-"""Two tiers with the timeouts of a live front door."""
+SERVED = (TierRule("paid", 2 * S), TierRule("free", 10 * S, share=80))
+"""Two tiers with the timeouts of a live front door.
+
+A rush of the free tier stops at 80 %: the GPUs have work for most of the budget all the same, and
+the fifth that is left takes what a paid rush brings until the next batches leave.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,37 +100,31 @@ class Settings:
         if len({*self.models}) < len(self.models):
             raise ConfigError(f"models {', '.join(self.models)}: each may be named once")
         for tier in self.tiers:
-            if tier.timeout < 0:
-                raise ConfigError(
-                    f"timeout {show_ms(tier.timeout)} of tier {tier.name!r}: must be 0 or more; "
-                    "leave it out to wait for ever"
-                )
+            _check_tier(tier)
         if self.reserve < 0:
             raise ConfigError(f"reserve {show_ms(self.reserve)}: must be 0 or more")
         self._check_budget()
-        if self.depth_limit is not None and self.depth_limit < self.max_batch:
-            raise ConfigError(
-                f"depth_limit {self.depth_limit} is below one batch of {self.max_batch}: no batch "
-                f"could ever fill; use at least {self.max_batch}, or a smaller max_batch"
-            )
+        self._check_depth_limit()
 
     def _check_whole(self) -> None:
         """A float, even a whole one, would make instants of which sums are not exact."""
-        numbers = {
-            "max_batch": self.max_batch,
+        durations = {
             "max_wait": self.max_wait,
             "batch_time": self.batch_time,
-            "budget": self.budget,
             "reserve": self.reserve,
-            "backlog": self.backlog,
-            "depth_limit": self.depth_limit,
+            "budget": self.budget,
             "overdue_after": self.overdue_after,
             **{f"timeout of tier {tier.name!r}": tier.timeout for tier in self.tiers},
         }
-        optional = ("budget", "backlog", "depth_limit", "overdue_after")
-        for name, value in numbers.items():
-            if type(value) is not int and not (value is None and name in optional):
-                of = "" if name in ("max_batch", "backlog", "depth_limit") else " of microseconds"
+        counts = {
+            "max_batch": self.max_batch,
+            "backlog": self.backlog,
+            "depth_limit": self.depth_limit,
+            **{f"share of tier {tier.name!r}": tier.share for tier in self.tiers},
+        }
+        for name, value in (durations | counts).items():
+            if type(value) is not int and not (value is None and name in OPTIONAL):
+                of = " of microseconds" if name in durations else ""
                 raise ConfigError(
                     f"{name} {value!r}: must be a whole number{of}; round it at the border"
                 )
@@ -131,6 +139,27 @@ class Settings:
                 f"{show_ms(self.reserve)} = {show_ms(spent)}, over the budget of "
                 f"{show_ms(self.budget)}; shorten the window, or give a larger budget or none"
             )
+
+    @property
+    def least_depth_limit(self) -> int:
+        """The smallest limit under which every tier can fill a batch by itself."""
+        return -(-100 * self.max_batch // min(tier.share for tier in self.tiers))
+
+    def _check_depth_limit(self) -> None:
+        limit, least = self.depth_limit, self.least_depth_limit
+        if limit is None or limit >= least:
+            return
+        if limit < self.max_batch:
+            raise ConfigError(
+                f"depth_limit {limit} is below one batch of {self.max_batch}: no batch "
+                f"could ever fill; use at least {least}, or a smaller max_batch"
+            )
+        tier = min(self.tiers, key=lambda tier: tier.share)
+        raise ConfigError(
+            f"tier {tier.name!r} may fill {tier.share} % of depth_limit {limit}, which is "
+            f"{limit * tier.share // 100} and below one batch of {self.max_batch}: it could never "
+            f"fill one; use a depth_limit of at least {least}, a larger share or smaller batches"
+        )
 
     def with_(self, **changes: Any) -> Self:
         """The same settings with some fields changed, checked again."""
@@ -147,3 +176,16 @@ class Settings:
         values["tiers"] = tuple(TierRule(**tier) for tier in values["tiers"])
         values["models"] = tuple(values["models"])
         return cls(**values)
+
+
+def _check_tier(tier: TierRule) -> None:
+    if tier.timeout < 0:
+        raise ConfigError(
+            f"timeout {show_ms(tier.timeout)} of tier {tier.name!r}: must be 0 or more; "
+            "leave it out to wait for ever"
+        )
+    if not 1 <= tier.share <= 100:
+        raise ConfigError(
+            f"share {tier.share} of tier {tier.name!r}: must be 1 to 100 percent of depth_limit; "
+            "leave it out for all of it"
+        )

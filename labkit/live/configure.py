@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from labkit.core.admission import default_depth_limit
+from labkit.core.admission import fitted
 from labkit.core.settings import SERVED, Settings
 from labkit.core.units import MS
 from labkit.gpu import device
@@ -21,8 +21,7 @@ def live_settings(gpus: int = GPUS, **changes: Any) -> Settings:
     base = Settings(**{"tiers": SERVED, "overdue_after": OVERDUE_AFTER, **changes})
     if "depth_limit" in changes:
         return base
-    limit = default_depth_limit(gpus, base.max_batch, base.budget, base.batch_time, base.reserve)
-    return base.with_(depth_limit=limit)
+    return fitted(base, gpus)
 
 
 def fleet_of(

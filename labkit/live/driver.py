@@ -194,7 +194,8 @@ class Live:
 
         Raises what the first prompt without an answer raises.
         """
-        limit = self.settings.depth_limit or 1_000
+        share = min(rule.share for rule in self.settings.tiers)
+        limit = (self.settings.depth_limit or 1_000) * share // 100
         waiting: deque[Reply] = deque()
         answers: list[str] = []
         try:

@@ -33,6 +33,7 @@ class Failed(NoAnswer):
 
 _SENTENCES = {
     "queue_full": "as many requests wait as the latency budget can serve; send it again later",
+    "tier_quota": "its tier's part of the queue is full; send it again later",
     "draining": "the engine is closing and lets nobody in; start it again, then send",
     "unknown_model": "the engine serves no such model; name one of its Settings.models",
     "too_many_open": "too many replies are not collected yet; collect some, then send",

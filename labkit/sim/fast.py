@@ -129,6 +129,7 @@ def run(
         "requests": len(instants),
         **{outcome.value: 0 for outcome in Outcome},
         Outcome.ANSWERED.value: len(instants),
+        "rejected_by": {},
         "latency_ms": took,
         "wait_ms": waited,
         "mean_batch": round(len(instants) / len(formed), 4) if formed else None,

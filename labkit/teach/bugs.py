@@ -247,7 +247,8 @@ class OneTooMany(Gateway):
 
     def __init__(self, settings: Settings, rng: Rng | None = None) -> None:
         super().__init__(settings, rng)
-        self.limit.limits = tuple(limit + 1 for limit in self.limit.limits)
+        for replicas in self._serving.values():
+            replicas.limit.limits = tuple(limit + 1 for limit in replicas.limit.limits)
 
 
 class ShedsTheFirst(Gateway):

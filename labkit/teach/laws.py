@@ -207,17 +207,28 @@ class Laws:
         self._require(request.id not in self.lives, "an id is used once", now, f"{request.id}")
         waiting = sum(1 for _ in self._waiting(request.model))
         self.lives[request.id] = _Life(request, len(self.lives))
-        limit = self.settings.depth_limit
-        full = limit is not None and waiting >= limit
+        limits = self._limits()
+        full = waiting >= limits[request.tier]
         known = request.model in self.settings.models
-        refused = any(isinstance(c, End) and c.outcome is Outcome.REJECTED for c in commands)
+        ends = [c for c in commands if isinstance(c, End) and c.outcome is Outcome.REJECTED]
         self._require(
-            refused == (full or self.closing or not known),
+            bool(ends) == (full or self.closing or not known),
             "the door rejects exactly when the limit is reached",
             now,
-            f"request {request.id} with {waiting} waiting of {limit} was "
-            f"{'rejected' if refused else 'queued'}",
+            f"request {request.id} of tier {request.tier} with {waiting} waiting of {limits} was "
+            f"{'rejected' if ends else 'queued'}",
         )
+        if known and not self.closing and ends:
+            why = "queue_full" if waiting >= max(limits) else "tier_quota"
+            law = "a refusal says whose part of the queue is full"
+            what = f"request {request.id}: {ends[0].detail} with {waiting} waiting of {limits}"
+            self._require(ends[0].detail == why, law, now, what)
+
+    def _limits(self) -> list[int]:
+        """How many may wait when one of each tier is to be let in."""
+        limit = self.settings.depth_limit
+        shares = [tier.share for tier in self.settings.tiers]
+        return [NEVER if limit is None else limit * share // 100 for share in shares]
 
     # -- commands ---------------------------------------------------------------------------------
 

@@ -47,6 +47,12 @@ def asked(*words: str, rate: float = 100.0):
     return seen[0]
 
 
+def test_a_tier_may_be_given_a_share_of_the_queue_and_the_limit_fits_it():
+    settings, _, _ = asked("--tier-share", "free=50", "--gpus", "1")
+    assert [(tier.name, tier.share) for tier in settings.tiers] == [("paid", 100), ("free", 50)]
+    assert settings.depth_limit == 200
+
+
 def refused(*words: str) -> str:
     """The sentence with which these words are refused."""
     with pytest.raises(click.UsageError) as caught:
@@ -122,6 +128,10 @@ def test_a_trace_brings_its_own_arrivals(tmp_path):
         ("--backlog -1", "'-1' is no backlog; give 0 (pull), 1, 2, ... or inf"),
         ("--depth-limit 0", "'0' is no limit; give a whole number above 0, none, or auto"),
         ("--depth-limit 5", "depth_limit 5 is below one batch of 100"),
+        ("--depth-limit 100 --tier-share free=80", "use a depth_limit of at least 125"),
+        ("--tier-share free", "'free': give a tier and its percent, 1 to 100, as free=80"),
+        ("--tier-share free=101", "'free=101': give a tier and its percent"),
+        ("--tier-share gold=50", "--tier-share gold=50: no such tier; there are paid, free"),
         ("--dispatch best", "choose one of least-loaded|two-choices|round-robin|random"),
         ("--rule maybe", "choose one of ferry|at-once|full"),
         ("--seed -3", "-3 is out of range; give 0 or more"),

@@ -7,7 +7,16 @@ import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
-SHARED = ("requests", "answered", "rejected", "expired", "cancelled", "failed", "latency_ms")
+SHARED = (
+    "requests",
+    "answered",
+    "rejected",
+    "expired",
+    "cancelled",
+    "failed",
+    "rejected_by",
+    "latency_ms",
+)
 SHARED += ("wait_ms", "mean_batch", "batches", "utilization", "horizon_s", "wall_s")
 
 

@@ -20,6 +20,7 @@ KEYS = [
     "expired",
     "cancelled",
     "failed",
+    "rejected_by",
     "latency_ms",
     "wait_ms",
     "mean_batch",

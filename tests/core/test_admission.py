@@ -26,21 +26,19 @@ def test_the_network_takes_its_part_of_the_budget():
     assert default_depth_limit(2, 6, 500 * MS, 100 * MS, 200 * MS, network=50 * MS) == 18
 
 
-def test_the_door_admits_up_to_its_limit_all_or_none():
-    limit = DepthLimit((100, 50))
-    assert limit.admits(1, 99, 0)
-    assert not limit.admits(1, 100, 0)
-    assert limit.admits(100, 0, 0)
-    assert not limit.admits(101, 0, 0)
-    assert not limit.admits(2, 99, 0)
+def test_each_tier_may_fill_its_share_of_one_limit():
+    assert DepthLimit.shared(125, (100, 80)).limits == (125, 100)
+    assert DepthLimit.shared(99, (100, 50)).limits == (99, 49)
 
 
-def test_each_tier_has_its_own_limit():
-    limit = DepthLimit((100, 50))
-    assert limit.admits(1, 49, 1)
-    assert not limit.admits(1, 50, 1)
+def test_without_a_limit_there_is_no_share_of_it():
+    assert DepthLimit.shared(None, (100, 1)).limits == (NEVER, NEVER)
 
 
-def test_one_limit_for_all_or_none_at_all():
-    assert DepthLimit.same(100, 3).limits == (100, 100, 100)
-    assert DepthLimit.same(None, 2).limits == (NEVER, NEVER)
+def test_the_queue_is_full_when_nobody_may_come_any_more():
+    limit = DepthLimit((50, 100))
+    assert (limit.why(50), limit.why(99), limit.why(100)) == (
+        "tier_quota",
+        "tier_quota",
+        "queue_full",
+    )

@@ -68,6 +68,7 @@ def test_the_books_of_one_batch():
         "expired": 0,
         "cancelled": 0,
         "failed": 0,
+        "rejected_by": {},
         "latency_ms": {"mean": 130.0, "p50": 140.0, "p95": 150.0, "p99": 150.0, "max": 150.0},
         "wait_ms": {"mean": 30.0, "p50": 40.0, "p95": 50.0, "p99": 50.0, "max": 50.0},
         "mean_batch": 3.0,
@@ -81,8 +82,8 @@ def test_the_books_of_one_batch():
 def test_the_books_of_nothing_have_the_same_keys_in_the_same_order():
     empty = Books().report(gpus=2, horizon=1 * S, wall_s=0)
     assert list(empty) == [
-        "requests", "answered", "rejected", "expired", "cancelled", "failed", "latency_ms",
-        "wait_ms", "mean_batch", "batches", "utilization", "horizon_s", "wall_s",
+        "requests", "answered", "rejected", "expired", "cancelled", "failed", "rejected_by",
+        "latency_ms", "wait_ms", "mean_batch", "batches", "utilization", "horizon_s", "wall_s",
     ]  # fmt: skip
     assert (empty["latency_ms"], empty["wait_ms"], empty["mean_batch"]) == (NOTHING, NOTHING, None)
     assert empty["utilization"] == 0
@@ -91,6 +92,16 @@ def test_the_books_of_nothing_have_the_same_keys_in_the_same_order():
 @pytest.mark.parametrize(("gpus", "horizon"), [(0, 1 * S), (2, 0)])
 def test_without_gpu_time_there_is_no_utilization(gpus: int, horizon: int):
     assert Books().report(gpus, horizon, 0)["utilization"] is None
+
+
+def test_refusals_are_counted_by_what_they_met():
+    books = Books()
+    for request_id, why in enumerate(("tier_quota", "queue_full", "tier_quota")):
+        books.note(End(request_id, Outcome.REJECTED, why), 0)
+    books.note(End(3, Outcome.EXPIRED, "deadline_exceeded"), 0)
+    report = books.report(gpus=1, horizon=1 * S, wall_s=0)
+    assert (report["rejected"], report["expired"]) == (3, 1)
+    assert list(report["rejected_by"].items()) == [("queue_full", 1), ("tier_quota", 2)]
 
 
 def test_every_outcome_is_counted_once():

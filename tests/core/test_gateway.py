@@ -222,14 +222,40 @@ def test_a_rule_of_ones_own_with_impossible_seats_is_refused(seats: int):
         Gateway(Settings(), rule=Mine())
 
 
-def test_a_group_comes_in_whole_or_not_at_all():
-    door = gateway(max_batch=5, depth_limit=5)
-    come(door, 0, 1, 2)
-    assert door.admits(3, "ferry", Tier.PAID)
-    assert not door.admits(4, "ferry", Tier.PAID)
-    assert not door.admits(1, "raft", Tier.PAID)
+def test_a_tier_may_fill_its_share_and_the_rest_is_kept_for_the_others():
+    door = gateway(depth_limit=125, tiers=(TierRule("paid"), TierRule("free", share=80)))
+    come(door, 0, *range(60))
+    come(door, 0, *range(60, 100), tier=Tier.FREE)
+    free, paid = Request(100, tier=Tier.FREE), Request(101, tier=Tier.PAID)
+    assert door.arrive(free, 0) == (End(100, Outcome.REJECTED, "tier_quota"),)
+    assert door.arrive(paid, 0) == ()
+    assert (door.depth(), door.refused) == (101, {"tier_quota": 1})
+
+
+def test_a_refusal_says_whether_anybody_could_still_come():
+    door = gateway(
+        max_batch=8, depth_limit=10, tiers=(TierRule("paid"), TierRule("free", share=80))
+    )
+    come(door, 0, *range(9))
+    assert door.arrive(Request(9, tier=Tier.FREE), 0)[0].detail == "tier_quota"
+    come(door, 0, 10)
+    assert door.arrive(Request(11, tier=Tier.FREE), 0)[0].detail == "queue_full"
+    assert door.arrive(Request(12), 0)[0].detail == "queue_full"
+    assert door.arrive(Request(13, model="raft"), 0)[0].detail == "unknown_model"
     door.close(0)
-    assert not door.admits(1, "ferry", Tier.PAID)
+    assert door.arrive(Request(14), 0)[0].detail == "draining"
+    assert door.refused == {"tier_quota": 1, "queue_full": 2, "unknown_model": 1, "draining": 1}
+
+
+def test_where_no_tier_may_fill_it_all_the_largest_part_is_the_queue():
+    door = gateway(
+        max_batch=4, depth_limit=10, tiers=(TierRule("a", share=50), TierRule("b", share=40))
+    )
+    come(door, 0, *range(4))
+    assert door.arrive(Request(4, tier=1), 0)[0].detail == "tier_quota"
+    come(door, 0, 5)
+    assert door.arrive(Request(6, tier=1), 0)[0].detail == "queue_full"
+    assert door.arrive(Request(7, tier=0), 0)[0].detail == "queue_full"
 
 
 def test_the_limit_counts_those_bound_to_a_gpu_and_not_those_on_it():
@@ -239,11 +265,10 @@ def test_the_limit_counts_those_bound_to_a_gpu_and_not_those_on_it():
     come(door, 1, 2, 3)
     assert leave(door, 1) == []
     assert (door.depth(), door.in_flight()) == (2, 2)
-    assert not door.admits(1, "ferry", Tier.PAID)
     assert door.arrive(Request(4), 2 * MS) == (End(4, Outcome.REJECTED, "queue_full"),)
     door.finish(1, ["", ""], 100 * MS)
     assert leave(door, 100) == [(2, 0, [2, 3])]
-    assert door.admits(2, "ferry", Tier.PAID)
+    come(door, 100, 5, 6)
 
 
 def test_after_close_nobody_comes_in_and_whoever_waits_leaves_as_soon_as_a_gpu_is_free():
@@ -766,8 +791,8 @@ def test_models_have_banks_rules_and_gpus_of_their_own():
 def test_the_full_queue_of_one_model_refuses_nobody_of_another():
     door = Gateway(Settings(models=("a", "b"), max_batch=2, depth_limit=2))
     come(door, 0, 1, 2, model="a")
-    assert not door.admits(1, "a", Tier.PAID)
-    come(door, 0, 3, model="b")
+    assert door.arrive(Request(3, model="a"), 0)[0].detail == "queue_full"
+    come(door, 0, 4, model="b")
 
 
 def test_a_gpu_may_come_back_with_another_model():

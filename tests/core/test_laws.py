@@ -3,11 +3,14 @@
 from random import Random
 
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from labkit.core.gateway import Gateway
+from labkit.core.settings import Settings, TierRule
 from labkit.core.trace import replay
 from labkit.teach.rig import Plan, Rig
 from labkit.teach.scenarios import plans
+from labkit.teach.scenarios import settings as gateways
 
 worlds = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -20,6 +23,20 @@ def rig(plan: Plan, gateway: Gateway | None = None) -> Rig:
 @settings(worlds, max_examples=400)
 @given(plans())
 def test_no_world_breaks_a_law(plan: Plan) -> None:
+    rig(plan).run()
+
+
+@st.composite
+def reserved(draw: st.DrawFn) -> Settings:
+    """A gateway that keeps half of its queue for those who pay; it is slow, so that it fills."""
+    tiers = (TierRule("paid"), TierRule("free", share=50))
+    limit = draw(st.integers(2, 3))
+    return draw(gateways()).with_(max_batch=1, tiers=tiers, depth_limit=limit, rule="at_once")
+
+
+@settings(worlds, max_examples=100)
+@given(plans(among=reserved(), most=30))
+def test_no_world_breaks_a_law_where_a_part_of_the_queue_is_kept(plan: Plan) -> None:
     rig(plan).run()
 
 

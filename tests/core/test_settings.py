@@ -35,6 +35,27 @@ REFUSED = [
         "shorten the window, or give a larger budget or none",
     ),
     (
+        dict(tiers=SERVED, depth_limit=124),
+        "tier 'free' may fill 80 % of depth_limit 124, which is 99 and below one batch of 100: it "
+        "could never fill one; use a depth_limit of at least 125, a larger share or smaller "
+        "batches",
+    ),
+    (
+        dict(tiers=SERVED, depth_limit=99),
+        "depth_limit 99 is below one batch of 100: no batch could ever fill; use at least 125, "
+        "or a smaller max_batch",
+    ),
+    (
+        dict(tiers=(TierRule("free", share=0),)),
+        "share 0 of tier 'free': must be 1 to 100 percent of depth_limit; leave it out for all "
+        "of it",
+    ),
+    (
+        dict(tiers=(TierRule("paid"), TierRule("free", share=101))),
+        "share 101 of tier 'free': must be 1 to 100 percent of depth_limit; leave it out for all "
+        "of it",
+    ),
+    (
         dict(depth_limit=99),
         "depth_limit 99 is below one batch of 100: no batch could ever fill; use at least 100, "
         "or a smaller max_batch",
@@ -61,6 +82,8 @@ def test_what_cannot_be_is_refused_and_the_message_says_why(changes: dict, why: 
         dict(backlog=None),
         dict(overdue_after=100 * MS + 1),
         dict(depth_limit=100),
+        dict(depth_limit=125, tiers=SERVED),
+        dict(depth_limit=10_000, tiers=(TierRule("free", share=1),)),
         dict(max_wait=10 * S, budget=None),
         dict(max_wait=10 * S, rule="at_once"),
         dict(max_wait=10 * S, rule="full"),
@@ -85,7 +108,13 @@ def test_the_lessons_constants_are_the_default():
 
 def test_customers_wait_for_ever_in_the_simulator_and_not_at_the_door():
     assert PATIENT == (TierRule("paid", NEVER), TierRule("free", NEVER)) == Settings().tiers
-    assert (TierRule("paid", 2_000_000), TierRule("free", 10_000_000)) == SERVED
+    assert (TierRule("paid", 2_000_000), TierRule("free", 10_000_000, 80)) == SERVED
+
+
+def test_the_least_depth_limit_lets_the_smallest_share_fill_a_batch():
+    assert Settings().least_depth_limit == 100
+    assert Settings(tiers=SERVED).least_depth_limit == 125
+    assert Settings(tiers=SERVED, max_batch=7).least_depth_limit == 9
 
 
 def test_changed_settings_are_checked_again():
@@ -110,6 +139,10 @@ def test_settings_survive_json():
         ({"overdue_after": 2.5e5}, "overdue_after 250000.0: must be a whole number"),
         ({"max_batch": 2.5}, "max_batch 2.5: must be a whole number"),
         ({"backlog": 0.5}, "backlog 0.5: must be a whole number"),
+        (
+            {"tiers": (TierRule("free", share=0.8),)},
+            "share of tier 'free' 0.8: must be a whole number; round it at the border",
+        ),
         ({"depth_limit": True}, "depth_limit True: must be a whole number"),
     ],
 )

@@ -6,7 +6,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -21,8 +21,9 @@ QUICK = Settings(
     batch_time=20 * MS,
     overdue_after=250 * MS,
     depth_limit=400,
-    tiers=SERVED,
+    tiers=tuple(replace(tier, share=100) for tier in SERVED),
 )
+"""Short times; no part of the queue is kept for anybody, but where a test says so."""
 
 
 @dataclass(frozen=True)

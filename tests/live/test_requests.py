@@ -210,7 +210,7 @@ def test_a_prompt_over_the_cap_is_refused_with_its_length() -> None:
 
 
 def test_whoever_comes_over_the_depth_limit_is_rejected_at_once() -> None:
-    with fake(max_batch=10, depth_limit=10) as live:
+    with fake(max_batch=10, depth_limit=13) as live:
         replies = [live.submit(f"p{i}") for i in range(200)]
         wait(replies, timeout=10)
     errors = [reply.exception() for reply in replies]
@@ -226,7 +226,7 @@ def test_a_caller_who_never_collects_is_told_so() -> None:
 
 
 def test_ask_sends_no_more_than_may_wait() -> None:
-    with fake(max_batch=10, depth_limit=10) as live:
+    with fake(max_batch=10, depth_limit=13) as live:
         assert len(live.ask(f"p{i}" for i in range(100))) == 100
 
 

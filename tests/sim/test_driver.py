@@ -29,6 +29,7 @@ def test_one_request_waits_for_the_window_and_crosses():
         "latency_ms": {"mean": 150.0, "p50": 150.0, "p95": 150.0, "p99": 150.0, "max": 150.0},
         "wait_ms": {"mean": 50.0, "p50": 50.0, "p95": 50.0, "p99": 50.0, "max": 50.0},
         "mean_batch": 1.0,
+        "rejected_by": {},
         "batches": 1,
         "utilization": 0.666667,
         "horizon_s": 0.15,

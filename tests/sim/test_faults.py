@@ -242,7 +242,7 @@ def test_whatever_goes_wrong_every_request_has_exactly_one_outcome(data, seed):
             max_batch=data.draw(st.sampled_from([1, 10, 100])),
             dispatch=data.draw(st.sampled_from(["least_loaded", "two_choices", "round_robin"])),
             backlog=data.draw(st.sampled_from([0, 1, None])),
-            depth_limit=data.draw(st.sampled_from([None, 100])),
+            depth_limit=data.draw(st.sampled_from([None, 125])),
             overdue_after=data.draw(st.sampled_from([None, 250 * MS])),
             tiers=SERVED,
         ),

@@ -365,6 +365,7 @@ class Front:
         yield count("batch_rows", "Requests aboard them.", shell.aboard)
         yield count("returned_rows", "Requests that came back from a GPU.", shell.returned)
         yield count("late_results", "Results of lost GPUs, dropped.", gateway.late)
+        yield counts("refused_requests", "Not let in.", ["code"], dict(gateway.refused))
         yield count("contract_violations", "Batches computed too slowly.", shell.violations)
         if self.access is not None:
             yield count("access_log_lost_lines", "Lines no disk would take.", self.access.lost)
