@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from labkit.cli.bench_live import live
+from labkit.cli.bench_serve import serve
 from labkit.cli.common import Problem, Row, emit, explained, json_option
 from labkit.cli.params import Count, Rate
 
@@ -18,6 +19,7 @@ def bench() -> None:
 
 
 bench.add_command(live)
+bench.add_command(serve)
 
 
 def contest(name: str) -> Callable[..., dict[str, Any]]:

@@ -361,11 +361,12 @@ class Front:
         rate = self.drain.rate(self.engine.loop.time())
         yield gauge("drain_rate", "Answers a second while a queue waits.", rate or 0.0)
         yield gauge("streams_open", "Streams not at their end.", len(shell.streams))
+        yield gauge("idempotency_keys", "Outcomes kept under keys.", len(shell.door.keys))
         yield counts("batches", "Batches that departed.", ["model", "reason"], dict(shell.reasons))
         yield count("batch_rows", "Requests aboard them.", shell.aboard)
         yield count("returned_rows", "Requests that came back from a GPU.", shell.returned)
-        yield count("late_results", "Results of lost GPUs, dropped.", gateway.late)
         yield counts("refused_requests", "Not let in.", ["code"], dict(gateway.refused))
+        yield count("late_results", "Results of lost GPUs, dropped.", gateway.late)
         yield count("contract_violations", "Batches computed too slowly.", shell.violations)
         if self.access is not None:
             yield count("access_log_lost_lines", "Lines no disk would take.", self.access.lost)
