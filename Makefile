@@ -5,7 +5,7 @@ LAB_ARGS ?=
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: mutants lab test setup check format notebooks architecture bench lock help
+.PHONY: mutants lab test setup check format notebooks architecture bench bench-http lock help
 
 lab: setup ## open JupyterLab on the first notebook (LAB_ARGS="--no-browser" on a server)
 	@$(PY) -m labkit lab $(LAB_ARGS)
@@ -36,6 +36,9 @@ architecture: setup ## write the code map of ARCHITECTURE.md from the docstrings
 bench: setup ## measure our simulator and live dispatch against their peers, in one run
 	@$(PY) -m labkit bench sim $(BENCH_ARGS)
 	@$(PY) -m labkit bench live $(BENCH_ARGS)
+
+bench-http: setup ## our HTTP server beside four batching servers, in a quarter of an hour
+	@$(PY) -m labkit bench http $(BENCH_ARGS)
 
 mutants: setup ## ask of every small change to the core whether a test notices it
 	@$(PY) tools/mutants.py $(MUTANTS_ARGS)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from labkit.cli.bench_http import http
 from labkit.cli.bench_live import live
 from labkit.cli.bench_serve import serve
 from labkit.cli.common import Problem, Row, emit, explained, json_option
@@ -18,6 +19,7 @@ def bench() -> None:
     """Measure against peers in the same run; what counts is the ratio."""
 
 
+bench.add_command(http)
 bench.add_command(live)
 bench.add_command(serve)
 

@@ -36,7 +36,7 @@ class Census:
         if self._handles is None:
             return None
         deadline = time.monotonic() + within
-        while (left := self._marked()) and time.monotonic() < deadline:
+        while (left := self.marked()) and time.monotonic() < deadline:
             time.sleep(0.02)
         return len(left)
 
@@ -45,7 +45,8 @@ class Census:
         now = _open_files()
         return None if now is None or self._handles is None else max(now - self._handles, 0)
 
-    def _marked(self) -> list[int]:
+    def marked(self) -> list[int]:
+        """The process ids of those that are there now; this process is not among them."""
         own, mark = os.getpid(), f"{MARK}={self._token}".encode()
         found = []
         for folder in PROC.iterdir():
