@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from math import isfinite
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +15,7 @@ from labkit.core.messages import Depart, End, Outcome, Request, Tier
 from labkit.core.settings import Settings
 from labkit.core.trace import Trace
 from labkit.core.units import MS, NEVER
+from labkit.live.checks import check_amount, check_request, checked_arrivals
 from labkit.live.configure import GPUS, fleet_of, live_settings, loop_factory
 from labkit.live.engine import Engine
 from labkit.live.errors import LiveError
@@ -182,7 +182,7 @@ class Live:
         """One request that came now, to a running engine; refused here if it would break it."""
         check_prompt(prompt, self.prompt_cap)
         model = self.settings.models[0] if model is None else model
-        _check_request(tier, len(self.settings.tiers), tenant, model, deadline_ms)
+        check_request(tier, len(self.settings.tiers), tenant, model, deadline_ms)
         now = self._serving().shell.clock()
         deadline = NEVER if deadline_ms is None else now + round(deadline_ms * MS)
         return Request(next(self._ids), prompt, now, tier, tenant, model, deadline)
@@ -224,13 +224,21 @@ class Live:
 
         `kills`: seconds at which a GPU in the middle of a batch is killed. `patience`: seconds
         after the last arrival until the run gives up. `progress(settled)` is called now and then.
+
+        Raises `ValueError` for a tier, a model or a GPU that this engine does not have: of a list
+        of arrivals before anything runs, of an iterator when it comes to that one.
         """
         engine = self._serving()
+        every = faults_of(kills, faults)
+        for fault in every:
+            if fault.gpu is not None:
+                self._gpu(fault.gpu)
+        checked = checked_arrivals(arrivals, self.settings)
         load = OpenLoop(
             engine.shell,
-            arrivals,
+            list(checked) if isinstance(arrivals, Sequence) else checked,
             self._ids,
-            faults_of(kills, faults),
+            every,
             patience,
             lambda: engine.gateway.late,
         )
@@ -256,12 +264,12 @@ class Live:
 
     def hang(self, gpu: int, seconds: float) -> None:
         """Let this GPU do nothing for a while, alive and silent, after the batch it is at."""
-        _check_amount("hang for", seconds, "0 or more seconds")
+        check_amount("hang for", seconds, "0 or more seconds")
         self._call(self.fleet.inject, self._gpu(gpu), "hang", seconds)
 
     def straggle(self, gpu: int, factor: float) -> None:
         """Make this GPU's batches take `factor` times as long, until it is restarted."""
-        _check_amount("straggle by", factor, "a factor above 0", above=True)
+        check_amount("straggle by", factor, "a factor above 0", above=True)
         self._call(self.fleet.inject, self._gpu(gpu), "straggle", factor)
 
     def poison(self, gpu: int) -> None:
@@ -332,31 +340,6 @@ class Live:
 def current() -> Live | None:
     """The engine that runs in this process, if any."""
     return _running
-
-
-def _check_request(
-    tier: object, tiers: int, tenant: object, model: object, deadline_ms: object
-) -> None:
-    """Refuse, in the caller's thread, what would break the scheduler for everybody."""
-    if not isinstance(tier, int) or not 0 <= tier < tiers:
-        raise ValueError(f"tier {tier!r}: this engine has tiers 0 to {tiers - 1}; give one of them")
-    for name, text in (("tenant", tenant), ("model", model)):
-        if not isinstance(text, str):
-            raise ValueError(f"{name} {text!r}: must be text; pass a string")
-    if deadline_ms is None:
-        return
-    if not isinstance(deadline_ms, int | float) or not isfinite(deadline_ms):
-        raise ValueError(
-            f"deadline_ms {deadline_ms!r}: must be a number of milliseconds, such as 200; "
-            "leave it out for none"
-        )
-
-
-def _check_amount(what: str, amount: object, wanted: str, above: bool = False) -> None:
-    """A clock that is told nan, or to run backwards, harms more than the GPU it was meant for."""
-    good = isinstance(amount, int | float) and isfinite(amount) and amount >= 0
-    if not good or (above and not amount):
-        raise ValueError(f"{what} {amount!r}: must be {wanted}")
 
 
 def _after_fork() -> None:

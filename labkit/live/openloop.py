@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from labkit.core.books import Books, percentile
 from labkit.core.messages import End, Output, Request
@@ -46,6 +46,8 @@ class Fault:
     amount: float = 1.0
 
     def __post_init__(self) -> None:
+        if self.how not in get_args(How):
+            raise ValueError(f"fault {self.how!r}: choose kill, hang, straggle or poison")
         if not (isfinite(self.amount) and self.amount >= 0):
             raise ValueError(f"amount {self.amount}: give seconds or a factor, 0 or more")
 

@@ -38,6 +38,37 @@ def test_a_batch_that_finishes_first_answers_its_own_requests() -> None:
         assert carries(slow.result(5), "on the first boat")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"tier": 2}, "arrival 1: tier 2: this engine has tiers 0 to 1; give one of them"),
+        ({"model": "gpt"}, "arrival 1: model 'gpt': this engine serves ferry"),
+        ({"model": 5}, "arrival 1: model 5: must be text; pass a string"),
+    ],
+)
+def test_a_run_of_what_the_engine_does_not_have_is_refused_before_anything_runs(wrong, why) -> None:
+    load, seen = [Request(0, "good"), Request(1, "bad", 1 * MS, **wrong)], []
+    fleet = FakeFleet(
+        1, batch_time=1 * MS, function=lambda prompts: seen.extend(prompts) or prompts
+    )
+    with Live(live_settings(1, max_wait=0), workers=fleet) as live:
+        with pytest.raises(ValueError, match=f"^{why}$"):
+            live.run(load)
+        assert seen == []
+        with pytest.raises(ValueError, match=f"^{why}$"):
+            live.run(iter(load))
+        assert live.run(load[:1]).report()["answered"] == 1
+
+
+def test_a_fault_of_a_gpu_that_is_not_there_is_refused_before_anything_runs() -> None:
+    with fake() as live:
+        with pytest.raises(ValueError, match="GPU 2: this engine has GPUs 0 to 1"):
+            live.run([Request(0, "good")], faults=[Fault(0.1, gpu=2)])
+        with pytest.raises(ValueError, match="fault 'explode': choose kill, hang, straggle or"):
+            Fault(0.1, "explode")
+        assert live.run([Request(0, "good")]).report()["answered"] == 1
+
+
 def test_an_answer_that_comes_after_the_end_of_all_is_no_second_outcome(until) -> None:
     with fake() as live:
         engine, reply = live._engine, live.submit("aboard")
