@@ -7,6 +7,7 @@ from labkit.core.contract import Scheduler
 from labkit.core.expiry import Deadlines
 from labkit.core.idempotency import Entry, Key, KeyLedger, Standing
 from labkit.core.messages import Answer, Command, End, Outcome, Output, Request, Result
+from labkit.core.units import NOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Door:
         self._writing: dict[Key, Entry] = {}
         self._unwritten: dict[Key, Entry] = {}
         self._deadlines = Deadlines(self._key_of.__contains__)
+        self._owed: list[Command] = []
 
     # -- in ---------------------------------------------------------------------------------------
 
@@ -129,17 +131,26 @@ class Door:
             return self._arrive(requests, now)
         except BaseException:
             self._free(call, now)
-            for unit in call.units:
-                self.scheduler.cancel(unit, now)
             raise
 
     def _arrive(self, requests: Sequence[Request], now: int) -> Sequence[DoorCommand]:
-        """All or none: where one is refused, those let in before it leave at the same instant."""
+        """All or none: where one is refused, those let in before it leave at the same instant.
+
+        So they do where the scheduler raises; what it had said of others by then is owed, and
+        `advance` says it.
+        """
         if len(requests) == 1:
-            return self.settle(self.scheduler.arrive(requests[0], now), now)
+            return self.settle(self._offer(requests[0], now), now)
         told: list[Command] = []
         for number, request in enumerate(requests):
-            commands = self.scheduler.arrive(request, now)
+            try:
+                commands = self._offer(request, now)
+            except BaseException:
+                own = {request.id for request in requests}
+                for earlier in requests[:number]:
+                    told += self.scheduler.cancel(earlier.id, now)
+                self._owed += [c for c in told if not (isinstance(c, End) and c.request_id in own)]
+                raise
             told += commands
             refused = [c for c in commands if isinstance(c, End) and c.request_id == request.id]
             if refused:
@@ -148,6 +159,14 @@ class Door:
                 told += [replace(refused[0], request_id=r.id) for r in requests[number + 1 :]]
                 break
         return self.settle(told, now)
+
+    def _offer(self, request: Request, now: int) -> Sequence[Command]:
+        """One request; when the scheduler raises, nothing of it is left there."""
+        try:
+            return self.scheduler.arrive(request, now)
+        except BaseException:
+            self.scheduler.cancel(request.id, now)
+            raise
 
     # -- out --------------------------------------------------------------------------------------
 
@@ -293,7 +312,7 @@ class Door:
     @property
     def due_at(self) -> int:
         """The scheduler's, or when somebody has waited for another's work until a deadline."""
-        return min(self.scheduler.due_at, self._deadlines.next())
+        return NOW if self._owed else min(self.scheduler.due_at, self._deadlines.next())
 
     def arrive(self, request: Request, now: int) -> Sequence[DoorCommand]:
         """A request without a key."""
@@ -316,8 +335,9 @@ class Door:
         return self.settle(self.scheduler.drain(gpu, now), now)
 
     def advance(self, now: int) -> Sequence[DoorCommand]:
-        """See `Scheduler.advance`; before it, waiters leave whose deadline has come."""
-        left: list[DoorCommand] = []
+        """See `Scheduler.advance`; before it, what is owed, and waiters whose deadline has come."""
+        owed, self._owed = self._owed, []
+        left: list[DoorCommand] = [*self.settle(owed, now)]
         for ticket in self._deadlines.expired(now):
             end = End(ticket, Outcome.EXPIRED, "deadline_exceeded")
             left += self._leave(end, self._key_of[ticket], now)

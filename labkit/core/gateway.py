@@ -21,9 +21,9 @@ from labkit.core.messages import (
     Stop,
 )
 from labkit.core.queues import FairQueue
-from labkit.core.replicas import NOW, Replicas
+from labkit.core.replicas import Replicas
 from labkit.core.settings import CONTRACT_MAX_BATCH, ConfigError, Settings
-from labkit.core.units import NEVER, show_ms
+from labkit.core.units import NEVER, NOW, show_ms
 
 
 class Gateway:

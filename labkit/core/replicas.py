@@ -9,10 +9,7 @@ from labkit.core.mapping import Batch
 from labkit.core.messages import Reason, Receipt, Request
 from labkit.core.queues import FairQueue
 from labkit.core.settings import Settings
-from labkit.core.units import NEVER
-
-NOW = 0
-"""An instant that is always past: "due already"."""
+from labkit.core.units import NEVER, NOW
 
 
 class Replicas:

@@ -6,6 +6,9 @@ US: Final = 1
 MS: Final = 1_000
 S: Final = 1_000_000
 
+NOW: Final = 0
+"""An instant that is always past: "due already"."""
+
 NEVER: Final = 1 << 62
 """An instant later than every other: "no work is due"."""
 

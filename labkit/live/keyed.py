@@ -81,6 +81,7 @@ class KeyedShell(Shell):
             commands = self.door.submit(requests, key, fingerprint, now)
         except BaseException:
             del self.open[ticket]
+            self._settle((), now)
             raise
         if self._over is None:
             self._settle_door(commands, now)

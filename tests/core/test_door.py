@@ -5,7 +5,16 @@ import pytest
 from labkit.core.door import Commit, Door, Ended, Send
 from labkit.core.gateway import Gateway
 from labkit.core.idempotency import Entry, Key, KeyLedger
-from labkit.core.messages import Answer, BatchError, Depart, End, Outcome, Request
+from labkit.core.messages import (
+    Answer,
+    BatchError,
+    Depart,
+    End,
+    Outcome,
+    Reason,
+    Receipt,
+    Request,
+)
 from labkit.core.settings import Settings, TierRule
 from labkit.core.units import MS, NEVER
 
@@ -314,7 +323,9 @@ def test_an_outcome_dropped_for_room_before_it_was_written_still_reaches_who_wai
 
 def remembered(it: Door) -> dict[str, int]:
     """How much the door holds in each of its own books."""
-    return {name: len(held) for name, held in vars(it).items() if isinstance(held, dict) and held}
+    return {
+        name: len(held) for name, held in vars(it).items() if isinstance(held, dict | list) and held
+    }
 
 
 def test_a_door_that_has_told_everybody_remembers_nobody():
@@ -347,6 +358,42 @@ def test_a_call_that_could_not_be_made_leaves_no_unit_in_the_queue():
     assert gateway.depth() == 0
     assert remembered(it) == {}
     assert ask(it, 3) == ()
+
+
+class Eager:
+    """Sends each request off as it arrives, and knows no tier but the first."""
+
+    def __init__(self) -> None:
+        self.due_at = NEVER
+        self.left: list[int] = []
+
+    def arrive(self, request: Request, now: int) -> tuple[Depart, ...]:
+        if request.tier:
+            raise IndexError(f"tier {request.tier}")
+        receipt = Receipt(Reason.FULL, 0, None, (), ())
+        return (Depart(request.id, (0,), (request,), receipt),)
+
+    def cancel(self, request_id: int, now: int) -> tuple[End, ...]:
+        self.left.append(request_id)
+        return (End(request_id, Outcome.CANCELLED, "client_left"),)
+
+    def advance(self, now: int) -> tuple[End, ...]:
+        return (End(9, Outcome.EXPIRED, "deadline_exceeded"),)
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+def test_what_was_said_before_a_scheduler_raised_is_said_all_the_same(key):
+    it = Door(Eager(), KeyLedger(), render)
+    units = [Request(1), Request(2), Request(3, tier=1), Request(4)]
+    with pytest.raises(IndexError, match="tier 1"):
+        it.submit(units, key, SAME, 0)
+    assert it.scheduler.left == [3, 1, 2]
+    assert remembered(it) == {"_owed": 2}
+    assert it.due_at <= 0
+    *departs, end = it.advance(0)
+    assert [depart.batch_id for depart in departs] == [1, 2]
+    assert end.request_id == 9
+    assert (it.due_at, remembered(it)) == (NEVER, {})
 
 
 def test_a_failure_speaks_for_a_call_before_any_other_end():
