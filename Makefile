@@ -5,7 +5,7 @@ LAB_ARGS ?=
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: mutants lab test setup check format notebooks architecture bench bench-http lock help
+.PHONY: fuzz mutants lab test setup check format notebooks architecture bench bench-http lock help
 
 lab: setup ## open JupyterLab on the first notebook (LAB_ARGS="--no-browser" on a server)
 	@$(PY) -m labkit lab $(LAB_ARGS)
@@ -42,6 +42,9 @@ bench-http: setup ## our HTTP server beside four batching servers, in a quarter 
 
 mutants: setup ## ask of every small change to the core whether a test notices it
 	@$(PY) tools/mutants.py $(MUTANTS_ARGS)
+
+fuzz: setup ## throw bad input at the front door (FUZZ_ARGS="--minutes 30 --seed 7")
+	@$(PY) tools/fuzz.py $(FUZZ_ARGS)
 
 lock: ## pin in requirements.txt what is installed in .venv and needed by pyproject.toml
 	@$(PY) tools/lock.py
