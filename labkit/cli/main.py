@@ -1,11 +1,12 @@
 """The `labkit` command: a table of commands whose modules are imported only when called."""
 
 import importlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from labkit import __version__
+from labkit.extras import missing
 
 
 class Entry(NamedTuple):
@@ -41,6 +42,16 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of the table."""
         return list(COMMANDS)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a package that is not installed is said with what installs it."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            told = missing(error)
+            if told is None:
+                raise
+            raise click.UsageError(told) from error
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command's module; None when there is no such name."""

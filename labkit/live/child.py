@@ -9,6 +9,7 @@ from typing import Any
 
 from labkit.core.messages import BatchError, Result
 from labkit.core.units import S
+from labkit.extras import missing
 from labkit.live.kinds import Runner, Setup, build
 
 SPIN_S = 0.002 if os.name == "nt" else 0.0
@@ -35,7 +36,7 @@ def serve(conn: Connection, setup: Setup) -> None:
         try:
             worker = _Worker(conn, build(setup), setup.batch_time / S)
         except Exception as error:
-            conn.send(("failed", f"{type(error).__name__}: {error}"))
+            conn.send(("failed", missing(error) or f"{type(error).__name__}: {error}"))
             return
         worker.run()
 

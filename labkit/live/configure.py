@@ -7,6 +7,7 @@ from typing import Any
 from labkit.core.admission import fitted
 from labkit.core.settings import SERVED, Settings
 from labkit.core.units import MS
+from labkit.extras import missing
 from labkit.gpu import device
 from labkit.live.errors import LiveError
 from labkit.live.fleet import FakeFleet, Fleet
@@ -62,7 +63,7 @@ def loop_factory(uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:
         return asyncio.new_event_loop
     try:
         import uvloop as fast
-    except ImportError:
-        raise LiveError("uvloop is not installed; install it, or leave uvloop=False") from None
+    except ModuleNotFoundError as error:
+        raise LiveError(f"{missing(error)}, or leave uvloop=False") from None
     make: Callable[[], asyncio.AbstractEventLoop] = fast.new_event_loop
     return make

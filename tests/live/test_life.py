@@ -128,6 +128,7 @@ def test_the_collector_is_tuned_while_it_runs_and_restored() -> None:
         ("unbuildable", "RuntimeError: no such device"),
         ("silent", "one output per prompt"),
         ("untagged", "does not end in the tag"),
+        ("torchless", r"torch is not installed; pip install 'labkit\[torch\]'$"),
     ],
 )
 def test_a_gpu_that_cannot_start_is_named_with_its_reason(kind, name, why) -> None:

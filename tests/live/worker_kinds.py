@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 
@@ -65,3 +66,28 @@ def sleepy(setup: Setup):
     """A kind that takes a minute to start."""
     time.sleep(60)
     return echo
+
+
+class Unsayable:
+    """Says half a letter, which no UTF-8 has, to every prompt that does not ask for nothing."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.facts = {"device": "odd"}
+
+    def steps(self, prompts: Sequence[str]):
+        """Half a letter, then the tag."""
+        yield [None if "nothing" in prompt else "\ud800" for prompt in prompts]
+        yield [stamp("", prompt) for prompt in prompts]
+
+
+def unsayable(setup: Setup) -> Unsayable:
+    """A kind whose words cannot be sent."""
+    return Unsayable(setup)
+
+
+def torchless(setup: Setup):
+    """The kind `cpu` where torch is not installed."""
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    from labkit.gpu.kinds import cpu
+
+    return cpu(setup)
