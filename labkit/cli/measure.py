@@ -1,5 +1,6 @@
 """`labkit measure`: measure this machine and keep the figures with where they came from."""
 
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,27 @@ def measure(
 
     facts = look()
     if facts.torch is None:
-        raise Problem(f"torch is not installed; install it first: {choice.CPU_LINE}")
-    chosen = device or choice.device(facts)
-    if chosen.startswith("cuda") and not facts.cuda:
-        raise Problem(f"--device {chosen}: torch cannot use a card here; run `labkit doctor`")
+        raise Problem("torch is not installed; pip install 'labkit[torch]'")
+    chosen = choice.device(facts) if device is None else device
+    _check_device(chosen, len(facts.cards) if facts.cuda else 0)
     path = _measured(chosen, dry, only_missing, out, quiet=as_json)
     if as_json:
         click.echo(path.read_text(), nl=False)
     else:
         click.echo(str(path))
+
+
+def _check_device(name: str, cards: int) -> None:
+    """A record is filed under a device's name, so only one that is here may be measured."""
+    found = re.fullmatch(r"cpu|cuda(?::(\d{1,4}))?", name)
+    if found is None:
+        raise Problem(f"--device {name}: give cpu, or a card as cuda:0")
+    if name == "cpu":
+        return
+    if not cards:
+        raise Problem(f"--device {name}: torch cannot use a card here; run `labkit doctor`")
+    if int(found[1] or 0) >= cards:
+        raise Problem(f"--device {name}: torch can use {cards} here, cuda:0 to cuda:{cards - 1}")
 
 
 def _measured(device: str, dry: bool, only_missing: bool, out: Path | None, quiet: bool) -> Path:

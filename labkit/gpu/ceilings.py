@@ -49,6 +49,9 @@ STATED = {
 }
 """What the makers state, by a part of the device's name; dense rates, without sparsity."""
 
+FASTEST_CORE = Ceilings(200, 0.32, "two fused multiply-adds of 16 floats a cycle at 5 GHz")
+"""What no core of a CPU exceeds; the one above is assumed, and many a core does exceed it."""
+
 
 def stated(device: str) -> Ceilings:
     """The stated ceilings of a device by its name; those of one CPU core for any other."""

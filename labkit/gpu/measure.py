@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.gpu import items
-from labkit.gpu.records import Record, load
+from labkit.gpu.records import BadRecord, Record, load
 
 if TYPE_CHECKING:
     from labkit.gpu.bench import Bench
@@ -86,6 +86,7 @@ def measure(
 
     `device` is the name to file under. With `only_missing` the newest record of this device in
     the folder is completed: items whose rows are there, by the same code, are left alone.
+    Raises `BadRecord` when nothing at all could be measured, and writes no file then.
     """
     day = today or date.today()
     path = record_path(folder, device, day)
@@ -105,9 +106,13 @@ def measure(
             if reason:
                 record.unavailable[key] = reason
         say(f"{item.name}: {reason or 'measured'}  ({clock() - began:.0f} s)")
-        record.save(path)
+        if record.results:
+            record.save(path)
         if reason and reason.startswith("lost"):
             break
+    if not record.results:
+        why = "; ".join(f"{key}: {reason}" for key, reason in record.unavailable.items())
+        raise BadRecord(f"{path.name}: not written, nothing could be measured ({why})")
     return path
 
 

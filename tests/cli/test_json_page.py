@@ -3,7 +3,10 @@
 import re
 from pathlib import Path
 
+import click
 import pytest
+
+from labkit.cli.main import COMMANDS, main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -50,6 +53,15 @@ def test_every_key_is_documented_under_its_command(labkit, words):
 def test_every_key_of_the_doctor_is_documented(labkit):
     report = labkit("doctor", "--json").report
     assert set(report) <= set(re.findall(r"`([a-z0-9_]+)`", SECTIONS["doctor"]))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_that_prints_json_has_its_section(name: str):
+    context = click.Context(main)
+    command = main.get_command(context, name)
+    inner = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
+    prints = any(param.name == "as_json" for one in inner for param in one.params)
+    assert prints == (name in SECTIONS)
 
 
 def test_sim_and_live_begin_with_the_same_keys(labkit):

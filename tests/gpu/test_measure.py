@@ -1,6 +1,7 @@
 """Measuring keeps what it has, says what it could not, and measures only what is missing."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -11,6 +12,8 @@ torch = pytest.importorskip("torch")
 
 from click.testing import CliRunner  # noqa: E402
 
+from labkit.cli.common import Problem  # noqa: E402
+from labkit.cli.measure import _check_device  # noqa: E402
 from labkit.cli.measure import measure as command  # noqa: E402
 from labkit.gpu import items  # noqa: E402
 from labkit.gpu.bench import Bench, device_name  # noqa: E402
@@ -105,7 +108,7 @@ def test_what_is_quicker_than_physics_is_not_kept(tmp_path: Path) -> None:
 
 def test_a_busy_moment_at_the_ceilings_makes_no_later_figure_impossible() -> None:
     hasty = Bench("cpu", ceilings=Ceilings(1.0, 0.001, "measured while busy"))
-    assert hasty.floor_ms(6e7, 0) == pytest.approx(0.8)
+    assert hasty.floor_ms(6e7, 0) == pytest.approx(0.15)
     better = Bench("cpu", ceilings=Ceilings(100.0, 0.6, "measured"))
     assert better.floor_ms(6e7, 0) == pytest.approx(0.08)
 
@@ -188,6 +191,11 @@ def test_a_dry_run_measures_everything_small_and_stays_out_of_the_data(tmp_path:
     stages = {row["params"]["stage"] for row in found.results if row["key"] == "cold"}
     assert stages == {"process", "import_torch"}
     assert str(path) in outcome.output
+    record = found.as_dict()
+    shown = {*record, *record["software"], *record["ceilings"], *record["results"][0]}
+    page = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+    section = page.partition("## measure\n")[2].partition("\n## ")[0]
+    assert shown - set(re.findall(r"`([a-z0-9_]+)`", section)) == set()
 
 
 def test_json_is_the_record_itself(tmp_path: Path, monkeypatch) -> None:
@@ -202,3 +210,23 @@ def test_a_card_that_torch_cannot_use_is_refused_with_the_remedy() -> None:
     outcome = CliRunner().invoke(command, ["--dry", "--device", "cuda:0"])
     assert outcome.exit_code == 2
     assert "run `labkit doctor`" in outcome.output
+
+
+@pytest.mark.parametrize("name", ["foo", "cpu:0", "cuda:x", "CPU", "", "cuda:99999", "mps"])
+def test_a_device_that_is_none_is_refused_and_leaves_no_record(tmp_path: Path, name: str) -> None:
+    outcome = CliRunner().invoke(command, ["--dry", "--out", str(tmp_path), "--device", name])
+    assert outcome.exit_code == 2
+    assert f"--device {name}: " in outcome.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_card_this_machine_has_not_got_is_named_with_those_it_has() -> None:
+    _check_device("cuda:1", 2)
+    with pytest.raises(Problem, match="--device cuda:2: torch can use 2 here, cuda:0 to cuda:1"):
+        _check_device("cuda:2", 2)
+
+
+def test_a_run_that_could_measure_nothing_leaves_no_record(tmp_path: Path) -> None:
+    with pytest.raises(BadRecord, match=r"not written, nothing could be measured \(e: lost the"):
+        run(tmp_path, Item(("e",), fatal, 1), SECOND)
+    assert list(tmp_path.iterdir()) == []
