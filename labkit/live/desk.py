@@ -24,18 +24,25 @@ Stream = Callable[[int, str], None]
 class DeskShell(KeyedShell):
     """A keyed shell that also hears pieces (`streams[id]`) and counts what departs.
 
-    `receipts` are those of the last batches; `reasons` counts all, by model and reason; `aboard`
-    and `returned` count requests that went to a GPU and that came back from one. `boarded`, unless
-    None, is told when each request last went; whoever asks for it takes them out again.
+    `receipts` are those of the last batches; `departed` counts all by model, `reasons` by model
+    and reason; `aboard` and `returned` count requests that went to a GPU and that came back from
+    one. `boarded`, unless None, is told when each request last went; whoever asks for it takes
+    them out again.
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.streams: dict[int, Stream] = {}
-        self.aboard = self.batches = self.returned = 0
+        self.aboard = self.returned = 0
         self.receipts: deque[tuple[int, Depart]] = deque(maxlen=RECEIPTS)
         self.reasons: Counter[tuple[str, str]] = Counter()
+        self.departed: Counter[str] = Counter()
         self.boarded: dict[int, int] | None = None
+
+    @property
+    def batches(self) -> int:
+        """How many departed, of all models."""
+        return self.departed.total()
 
     def submit(
         self, requests: Sequence[Request], key: Key | None, fingerprint: bytes, hear: KeyedSink
@@ -72,9 +79,10 @@ class DeskShell(KeyedShell):
         super().done(batch_id, result, raw_us)
 
     def _depart(self, depart: Depart, now: int) -> None:
-        self.batches += 1
         self.aboard += len(depart.rows)
-        self.reasons[depart.rows[0].model, depart.receipt.reason] += 1
+        model = depart.rows[0].model
+        self.departed[model] += 1
+        self.reasons[model, depart.receipt.reason] += 1
         if self.boarded is not None:
             self.boarded.update((row.id, now) for row in depart.rows)
         self.receipts.append((now, depart))

@@ -1,6 +1,6 @@
 """When a refused client is told to return."""
 
-from labkit.live.http.patience import DrainMeter, retry_headers, wait_for
+from labkit.live.http.patience import DrainMeter, quota_headers, retry_headers, wait_for
 
 
 def test_it_is_the_time_to_the_first_boat_and_the_queue_over_its_drain_rate():
@@ -18,6 +18,12 @@ def test_the_header_is_a_whole_number_from_one_to_sixty_and_the_finer_one_is_fin
     assert retry_headers(0.0) == b"retry-after: 1\r\nretry-after-ms: 1\r\n"
     assert retry_headers(1.2) == b"retry-after: 2\r\nretry-after-ms: 1200\r\n"
     assert retry_headers(900.0) == b"retry-after: 60\r\nretry-after-ms: 60000\r\n"
+
+
+def test_a_full_queue_says_how_many_places_it_has_and_when_one_is_free():
+    told = quota_headers(b"queue", 400, 2.4)
+    assert told == b'ratelimit-policy: "queue";q=400\r\nratelimit: "queue";r=0;t=2\r\n'
+    assert quota_headers(b"tier", 80, 0.1).endswith(b'"tier";r=0;t=1\r\n')
 
 
 def test_the_meter_reads_only_while_there_is_more_than_enough_to_do():

@@ -196,6 +196,9 @@ def test_guessing_keys_is_slowed_and_the_right_key_still_works(serve):
     statuses = [place.ask("/v1/models", key=f"guess {n}").status for n in range(30)]
     assert statuses[0] == 401
     assert statuses[-1] == 429
+    told = place.ask("/v1/models", key="one more").headers
+    assert (told["retry-after"], told["retry-after-ms"]) == ("1", "500")
+    assert "ratelimit" not in told
     assert place.complete(key="free").status == 200
 
 
@@ -257,9 +260,51 @@ def test_a_clients_own_patience_is_its_deadline(serve):
     assert (answer.status, answer.error["code"]) == (504, "deadline_exceeded")
 
 
+def test_who_waits_for_a_full_batch_is_not_overdue(serve):
+    place = serve(QUICK.with_(rule="full", budget=None), gpus=1)
+    front, loop = place.server.front, place.server.engine.loop
+    waiting = threading.Thread(target=place.complete, kwargs={"X_Stainless_Read_Timeout": "0.5"})
+    waiting.start()
+    until(lambda: place.server.engine.gateway.depth() == 1)
+    assert not front.is_stuck(loop.time() + 10)
+    waiting.join()
+
+
+def test_it_is_not_ready_when_due_work_does_not_move_even_if_another_model_does(serve):
+    place = serve(QUICK.with_(models=("ferry", "dinghy"), budget=None), gpus=2)
+    engine, front = place.server.engine, place.server.front
+    engine.fleet.restart_time = 60.0
+    engine.call(engine.fleet.kill, 1)
+    until(lambda: not engine.gateway.gpus("dinghy"))
+    body = {"model": "dinghy", "prompt": "x"}
+    waiting = threading.Thread(target=place.ask, args=(COMPLETIONS, body))
+    waiting.start()
+    until(lambda: engine.gateway.depth("dinghy") == 1)
+    assert place.complete("for a ferry").status == 200
+    assert not front.is_stuck(engine.loop.time() + 0.5)
+    assert front.is_stuck(engine.loop.time() + 1.1)
+    waiting.join()
+
+
+def test_a_full_part_of_a_tier_says_how_large_it_is(serve):
+    kept = QUICK.with_(max_batch=10, depth_limit=14, tiers=SERVED, rule="full", budget=None)
+    place = serve(kept, gpus=1)
+    engine = place.server.engine
+    waiting = threading.Thread(target=place.complete, args=(["x"] * 9,), kwargs={"key": "free"})
+    waiting.start()
+    until(lambda: engine.gateway.depth() == 9)
+    refused = place.complete(["y"] * 3, key="free")
+    assert (refused.status, refused.error["code"]) == (429, "tier_quota")
+    assert refused.headers["ratelimit-policy"] == '"tier";q=11'
+    assert refused.headers["ratelimit"].startswith('"tier";r=0;t=')
+    engine.call(engine.shell.close)
+    waiting.join()
+
+
 def test_nobody_there_is_503_and_not_429(serve):
     place = serve(gpus=1)
     engine = place.server.engine
+    recorded = place.complete("kept", Idempotency_Key="kept")
     engine.fleet.restart_time = 60.0
     engine.call(engine.fleet.kill, 0)
     until(lambda: not engine.gateway.gpus())
@@ -271,6 +316,9 @@ def test_nobody_there_is_503_and_not_429(serve):
     assert (answer.status, answer.error["code"]) == (503, "no_ready_replica")
     assert 1 <= int(answer.headers["retry-after"]) <= 60
     assert place.ask("/healthz", key=None).status == 200
+    # What is recorded needs no GPU.
+    again = place.complete("kept", Idempotency_Key="kept")
+    assert (again.status, again.body) == (200, recorded.body)
 
 
 def test_the_lab_is_for_an_admin(place):

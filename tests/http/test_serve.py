@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -198,13 +199,14 @@ def caught(pid: int) -> bool:
 )
 def test_a_signal_before_it_is_ready_ends_it_cleanly(number, after, code):
     # A worker of this kind takes a minute to build, so the server is never ready.
-    words = ("--port", "0", "--json", "--gpus", "2", "--workers", "tests.live.worker_kinds:sleepy")
+    words = ("--port", "0", "--json", "--gpus", "2", "--workers", "worker_kinds:sleepy")
     server = subprocess.Popen(
         [sys.executable, "-m", "labkit", "serve", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "live")},
     )
     process, children = psutil.Process(server.pid), []
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -179,6 +180,18 @@ class TestPacedWorkers:
         assert max(took) < 0.5
         assert paced.server.engine.shell.reasons["ferry", "returned"] == 0
         assert paced.metrics()["labkit_streams_broken_total"] == 3
+
+    def test_a_piece_that_cannot_be_sent_fails_only_its_own_stream(
+        self, serve, caplog, monkeypatch
+    ):
+        monkeypatch.syspath_prepend(Path(__file__).parents[1] / "live")
+        place = serve(STEPS, gpus=1, workers="worker_kinds:unsayable")
+        refused = place.complete("x", stream=True)
+        assert (refused.status, refused.error["code"]) == (500, "internal_error")
+        assert place.ask("/readyz").status == 200
+        assert place.complete("say nothing", stream=True).status == 200
+        assert [record.message for record in caplog.records] == ["a defect while answering"]
+        caplog.clear()
 
     def test_a_reader_who_leaves_is_withdrawn(self, paced):
         engine = paced.server.engine

@@ -144,10 +144,10 @@ class Call:
             self._front.counters.replays += 1
             extra += b"idempotent-replayed: true\r\n"
         good = send.status == 200
-        if not good:
-            extra += self._front.when_to_return(send.status)
+        code = None if good else code_of(send.body)
+        if code is not None:
+            extra += self._front.when_to_return(send.status, code, self)
         self.size = len(send.body)
-        code = None if good or self._front.access is None else code_of(send.body)
         self._close(send.status, _SAID_BY.get(send.status, Outcome.REJECTED), code)
         kind = EVENTS if good and self.writer.asked.stream else JSON
         self.exchange.respond(send.status, send.body, kind, extra)
@@ -164,9 +164,15 @@ class Call:
     # -- streams ----------------------------------------------------------------------------------
 
     def piece(self, request_id: int, text: str) -> None:
-        """The next words of one unit, while it is still on its GPU."""
+        """The next words of one unit, while it is still on its GPU; never raises."""
         if self.over:
             return
+        try:
+            self._say(request_id, text)
+        except Exception as error:
+            self.break_off(error)
+
+    def _say(self, request_id: int, text: str) -> None:
         sent = self._sent.get(request_id, 0)
         if self.writer.asked.max_tokens is not None:
             said = self._said[request_id] = self._said.get(request_id, "") + text
@@ -227,7 +233,7 @@ class Call:
         else:
             self.size = len(body)
             self._close(refusal.status, outcome, refusal.code)
-            extra = self._name() + self._front.told_besides(refusal)
+            extra = self._name() + self._front.told_besides(refusal, self)
             self.exchange.respond(refusal.status, body, JSON, extra)
 
     def leave(self) -> None:

@@ -25,7 +25,7 @@ from labkit.live.http.bodies import CAPS, Asked, Caps, canonical, read_chat, rea
 from labkit.live.http.call import Call
 from labkit.live.http.counters import Counters, count, counts, exposition, gauge, gauges
 from labkit.live.http.exchange import Exchange
-from labkit.live.http.patience import DrainMeter, retry_headers, wait_for
+from labkit.live.http.patience import DrainMeter, quota_headers, retry_headers, wait_for
 from labkit.live.http.refusals import Refusal
 from labkit.live.keys import Account, Keyring
 
@@ -84,7 +84,7 @@ class Front:
         self._rendering: dict[int, Call] = {}
         self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._unserved: dict[str, float] = {}
-        self._moved = (0, 0.0)
+        self._moved: dict[str, tuple[int, float]] = {}
         self._ids = numbers(1)
         self._boot = f"{self.created:x}"
         self._budget_s = (settings.budget or S // 2) / S
@@ -131,9 +131,11 @@ class Front:
         self._count(exchange, route, refusal.status, len(body), refusal.code)
         exchange.respond(refusal.status, body, extra=self.told_besides(refusal))
 
-    def told_besides(self, refusal: Refusal) -> bytes:
+    def told_besides(self, refusal: Refusal, call: Call | None = None) -> bytes:
         """The header lines of a refusal."""
-        return refusal.headers + (self.when_to_return(refusal.status) if refusal.again else b"")
+        if not refusal.again or b"retry-after" in refusal.headers:
+            return refusal.headers
+        return refusal.headers + self.when_to_return(refusal.status, refusal.code, call)
 
     def refused(self, status: int) -> None:
         """The carrier refused what was not even a request; it counts like any other response."""
@@ -177,7 +179,7 @@ class Front:
         if len(self._failures) > 10_000:
             self._failures.popitem(last=False)
         if level > FAILURES:
-            raise Refusal("too_many_failures")
+            raise Refusal("too_many_failures", headers=retry_headers(1 / FORGIVEN_PER_S))
 
     def _admin(self, exchange: Exchange) -> Account:
         account = self._account(exchange)
@@ -207,10 +209,14 @@ class Front:
         model = self.models.get(asked.model)
         if model is None:
             raise Refusal("model_not_found", f"no model {asked.model!r}; see /v1/models", "model")
-        if self._unserved and self._is_unserved(model):
-            raise Refusal("no_ready_replica", f"no GPU serves {model} now; come back", "model")
         asked.model = model
         headers = exchange.headers
+        text = headers.get(b"idempotency-key")
+        key = None if text is None else _key(text, exchange, account)
+        # What is recorded needs no GPU.
+        recorded = key is not None and key in self.shell.door.keys
+        if self._unserved and self._is_unserved(model) and not recorded:
+            raise Refusal("no_ready_replica", f"no GPU serves {model} now; come back", "model")
         if headers.get(b"x-stainless-retry-count", b"0") != b"0":
             self.counters.retries += 1
         now = self.shell.clock()
@@ -220,8 +226,6 @@ class Front:
             Request(unit, prompt, now, account.tier, account.tenant, model, deadline)
             for unit, prompt in zip(ids, asked.prompts, strict=True)
         ]
-        text = headers.get(b"idempotency-key")
-        key = None if text is None else _key(text, exchange, account)
         writer = Writer(asked, f"{self._boot}-{ids[0]}", int(time.time()))
         call = Call(self, exchange, route, account, writer, ids[0], now)
         self.counters.in_flight += 1
@@ -290,8 +294,11 @@ class Front:
             found = [boarded.pop(unit) for unit in call.units if unit in boarded]
             call.boarded_at = max(found, default=call.boarded_at)
 
-    def when_to_return(self, status: int) -> bytes:
-        """Header lines for whoever may try again: from the measured depth and drain rate."""
+    def when_to_return(self, status: int, code: str, call: Call | None) -> bytes:
+        """Header lines for whoever may try again: from the measured depth and drain rate.
+
+        A queue that is full also says how many may wait in it, in all or of the call's tier.
+        """
         if status not in LEAST_AGAIN:
             return b""
         gateway, now = self.engine.gateway, self.shell.time()
@@ -302,12 +309,12 @@ class Front:
         depth = max(gateway.depth() + gateway.in_flight(), 1)
         seconds = wait_for(first, depth, rate, self.chance)
         extra = retry_headers(seconds)
-        if status == 429:
+        if call is not None and code in ("queue_full", "tier_quota"):
             limit = self.settings.depth_limit or 0
-            extra += b'ratelimit-policy: "queue";q=%d\r\nratelimit: "queue";r=0;t=%d\r\n' % (
-                limit,
-                max(round(seconds), 1),
-            )
+            if code == "tier_quota":
+                limit = limit * self.settings.tiers[call.account.tier].share // 100
+            name = b"queue" if code == "queue_full" else b"tier"
+            extra += quota_headers(name, limit, seconds)
         return extra
 
     def _nominal(self) -> float:
@@ -335,7 +342,7 @@ class Front:
             raise Refusal("engine_broke")
         if not self.engine.gateway.gpus():
             raise Refusal("no_ready_replica", "no GPU is in service")
-        if self.is_stuck():
+        if self.is_stuck(self.engine.loop.time()):
             raise Refusal("no_ready_replica", "due work does not move")
         self._respond(exchange, "readyz", b'{"status":"ready"}')
 
@@ -384,14 +391,23 @@ class Front:
                 self._unserved.pop(model, None)
             else:
                 self._unserved.setdefault(model, now)
-        if shell.batches != self._moved[0] or not gateway.depth():
-            self._moved = (shell.batches, now)
+            departed = shell.departed[model]
+            if departed != self._moved.get(model, (-1, 0.0))[0] or not self._is_due(model):
+                self._moved[model] = (departed, now)
 
-    def is_stuck(self) -> bool:
-        """Whether requests wait and no batch has departed for too long."""
+    def is_stuck(self, now: float) -> bool:
+        """Whether requests for a model are due and no batch of it has departed for too long."""
         patience = STUCK_S + self.settings.batch_time / S
-        now = self.engine.loop.time()
-        return bool(self.engine.gateway.depth()) and now - self._moved[1] > patience
+        if self.settings.rule == "ferry":
+            patience += self.settings.max_wait / S
+        return any(
+            self._is_due(model) and now - at > patience for model, (_, at) in self._moved.items()
+        )
+
+    def _is_due(self, model: str) -> bool:
+        """Whether so many wait that a batch leaves, now or when the window is over."""
+        least = self.settings.max_batch if self.settings.rule == "full" else 1
+        return self.engine.gateway.depth(model) >= least
 
     def _is_unserved(self, model: str) -> bool:
         since = self._unserved.get(model)

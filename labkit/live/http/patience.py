@@ -50,6 +50,17 @@ def wait_for(first: float, depth: int, rate: float, chance: Callable[[], float])
     return min(clear * (1 + chance()), MOST_S)
 
 
+def quota_headers(name: bytes, limit: int, seconds: float) -> bytes:
+    """RateLimit headers of a queue of `limit` places in which none is free for so long."""
+    whole = max(round(seconds), LEAST_S)
+    return b'ratelimit-policy: "%b";q=%d\r\nratelimit: "%b";r=0;t=%d\r\n' % (
+        name,
+        limit,
+        name,
+        whole,
+    )
+
+
 def retry_headers(seconds: float) -> bytes:
     """Retry-After in whole seconds from 1 to 60, and the same finer for clients that read it."""
     whole = min(max(ceil(seconds), LEAST_S), MOST_S)
