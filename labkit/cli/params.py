@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import click
 
+from labkit.core.settings import CONTRACT_MAX_BATCH, ModelRule
 from labkit.core.units import from_ms
 
 LEAST, MOST = 1e-6, 1e12
@@ -186,6 +187,37 @@ class ShareParam(click.ParamType):
         if not tier or not percent.isdecimal() or not 1 <= int(percent) <= 100:
             self.fail(f"{value!r}: give a tier and its percent, 1 to 100, as free=80", param, ctx)
         return tier, int(percent)
+
+
+class ModelParam(click.ParamType):
+    """A model by name, perhaps of its own size: `barge,max-batch=8,batch-ms=40,max-wait-ms=10`."""
+
+    name = "model"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> ModelRule:
+        """The name and the numbers that differ from the gateway's."""
+        if isinstance(value, ModelRule):
+            return value
+        name, *parts = str(value).split(",")
+        own: dict[str, int | None] = {}
+        for part in parts:
+            word, _, number = part.partition("=")
+            if word not in _OF_A_MODEL:
+                self.fail(f"{part!r}: give {', '.join(_OF_A_MODEL)}, as max-batch=8", param, ctx)
+            field, kind = _OF_A_MODEL[word]
+            own[field] = kind.convert(number, param, ctx)
+        if not name:
+            self.fail(f"{value!r} has no name; give one, as barge,max-batch=8", param, ctx)
+        return ModelRule(name, **own)
+
+
+_OF_A_MODEL: dict[str, tuple[str, Count | Milliseconds]] = {
+    "max-batch": ("max_batch", Count(1, CONTRACT_MAX_BATCH)),
+    "batch-ms": ("batch_time", Milliseconds(above_zero=True)),
+    "max-wait-ms": ("max_wait", Milliseconds()),
+}
 
 
 class Choice(click.ParamType):

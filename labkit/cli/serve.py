@@ -11,7 +11,7 @@ import click
 
 from labkit.cli.common import Problem, explained, gateway_options, json_option, settings_from
 from labkit.cli.keys import file_option
-from labkit.cli.params import Count, Rate
+from labkit.cli.params import Count, ModelParam, Rate
 from labkit.cli.signals import Signals
 
 MOST_PROCESSES = 64
@@ -30,11 +30,13 @@ MOST_PROCESSES = 64
 @click.option(
     "--model",
     "models",
+    type=ModelParam(),
     multiple=True,
     default=("ferry",),
     show_default=True,
     metavar="NAME",
-    help="A model's name, perhaps with @version; again for more, which share the GPUs.",
+    help="A model's name, perhaps with @version; again for more, which share the GPUs. One of "
+    "another size: NAME,max-batch=8,batch-ms=40,max-wait-ms=10",
 )
 @click.option(
     "--ledger",
@@ -130,7 +132,8 @@ def _server(make: Any, options: dict[str, Any], **more: Any) -> Any:
     gpus = options["gpus"]
     if gpus > MOST_PROCESSES and options["workers"] != "fake":
         raise Problem(f"--gpus {gpus}: each is a process here, and {MOST_PROCESSES} is the most")
-    settings = settings_from(options, tiers=SERVED, models=tuple(options["models"]))
+    models, sizes = _names(options), tuple(size for size in options["models"] if size.own())
+    settings = settings_from(options, tiers=SERVED, models=models, sizes=sizes)
     ledger, access = options["ledger"], options["access_log"]
     uvloop = options["uvloop"]
     return make(
@@ -146,6 +149,10 @@ def _server(make: Any, options: dict[str, Any], **more: Any) -> Any:
         tunes_collector=options["collector"] == "tuned",
         **more,
     )
+
+
+def _names(options: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(size.name for size in options["models"])
 
 
 def _keys(path: Path | None, host: str) -> tuple[Any, Any, dict[str, str]]:
@@ -171,14 +178,14 @@ def _greet(server: Any, shown: dict[str, str], options: dict[str, Any], as_json:
         report = {
             "url": server.url,
             "pid": os.getpid(),
-            "models": options["models"],
+            "models": _names(options),
             "gpus": server.engine.fleet.gpus,
             "workers": options["workers"],
             "keys": shown,
         }
         click.echo(json.dumps(report))
         return
-    click.echo(f"labkit serves {', '.join(options['models'])} on {server.url}/v1")
+    click.echo(f"labkit serves {', '.join(_names(options))} on {server.url}/v1")
     click.echo(f"{server.engine.fleet.gpus} GPUs, workers: {options['workers']}")
     if shown:
         click.echo("Keys for a demonstration, shown once:")

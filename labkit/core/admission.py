@@ -1,8 +1,9 @@
 """Who may come in: a limit on how many may wait."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from labkit.core.settings import Settings
+from labkit.core.settings import ModelRule, Settings
 from labkit.core.units import MS, NEVER
 
 
@@ -26,11 +27,24 @@ def default_depth_limit(
 
 
 def fitted(settings: Settings, gpus: int) -> Settings:
-    """The same settings with the default limit, large enough for every tier to fill a batch."""
-    limit = default_depth_limit(
-        gpus, settings.max_batch, settings.budget, settings.batch_time, settings.reserve
-    )
-    return settings.with_(depth_limit=limit and max(limit, settings.least_depth_limit))
+    """The same settings with each model's default limit, by the GPUs that are dealt to it.
+
+    At least as large as lets every tier fill a batch by itself.
+    """
+    limits: dict[str, int] = {}
+    for number, model in enumerate(settings.models):
+        own = settings.of(model)
+        dealt = len(range(number, gpus, len(settings.models)))
+        limit = default_depth_limit(dealt, own.max_batch, own.budget, own.batch_time, own.reserve)
+        if limit is None:
+            return settings.with_(depth_limit=None)
+        limits[model] = max(limit, own.least_depth_limit)
+    most = max(settings.least_depth_limit, *limits.values())
+    sizes = {size.name: size for size in settings.sizes}
+    for model, limit in limits.items():
+        if limit < most:
+            sizes[model] = replace(sizes.get(model, ModelRule(model)), depth_limit=limit)
+    return settings.with_(depth_limit=most, sizes=tuple(sizes.values()))
 
 
 class DepthLimit:

@@ -60,11 +60,11 @@ class Gateway:
         self._impatient = min(timeouts) < NEVER
         self._serving = {
             model: Replicas(
-                settings,
-                DepthLimit.shared(settings.depth_limit, shares),
+                own := settings.of(model),
+                DepthLimit.shared(own.depth_limit, shares),
                 FairQueue(timeouts),
-                rule or rule_from(settings),
-                Pool(chooser or chooser_from(settings, rng), settings.backlog),
+                rule or rule_from(own),
+                Pool(chooser or chooser_from(own, rng), own.backlog),
             )
             for model in settings.models
         }

@@ -37,6 +37,25 @@ class TierRule:
     share: int = 100
 
 
+@dataclass(frozen=True, slots=True)
+class ModelRule:
+    """One model of its own size, durations in microseconds; None: as the gateway's."""
+
+    name: str
+    max_batch: int | None = None
+    batch_time: int | None = None
+    max_wait: int | None = None
+    depth_limit: int | None = None
+
+    def own(self) -> dict[str, int]:
+        """The settings in which this model differs."""
+        return {
+            name: value
+            for name in ("max_batch", "batch_time", "max_wait", "depth_limit")
+            if (value := getattr(self, name)) is not None
+        }
+
+
 PATIENT = (TierRule("paid"), TierRule("free"))
 """Two tiers that wait for ever: what the simulator uses unless asked."""
 
@@ -56,6 +75,7 @@ class Settings:
     `depth_limit`: requests that may wait before the door says no; None for no limit.
     `overdue_after`: a batch that is out for longer has lost its GPU; None to wait for ever.
     `budget`, `reserve`: the objective end to end and the part kept for one retry; None for none.
+    `models`: their names, dealt to the GPUs in turn; `sizes`: those of another size than the rest.
     """
 
     max_batch: int = CONTRACT_MAX_BATCH
@@ -70,6 +90,7 @@ class Settings:
     overdue_after: int | None = None
     tiers: tuple[TierRule, ...] = PATIENT
     models: tuple[str, ...] = ("ferry",)
+    sizes: tuple[ModelRule, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_whole()
@@ -105,6 +126,7 @@ class Settings:
             raise ConfigError(f"reserve {show_ms(self.reserve)}: must be 0 or more")
         self._check_budget()
         self._check_depth_limit()
+        self._check_sizes()
 
     def _check_whole(self) -> None:
         """A float, even a whole one, would make instants of which sums are not exact."""
@@ -139,6 +161,35 @@ class Settings:
                 f"{show_ms(self.reserve)} = {show_ms(spent)}, over the budget of "
                 f"{show_ms(self.budget)}; shorten the window, or give a larger budget or none"
             )
+
+    def _check_sizes(self) -> None:
+        named = [size.name for size in self.sizes]
+        for name in named:
+            if name not in self.models:
+                raise ConfigError(
+                    f"a size for {name!r}, which is none of the models {', '.join(self.models)}: "
+                    "name it in Settings.models"
+                )
+            if named.count(name) > 1:
+                raise ConfigError(f"sizes {', '.join(named)}: each model has one size")
+            try:
+                self.of(name)
+            except ConfigError as error:
+                raise ConfigError(f"model {name!r}: {error}") from None
+
+    def of(self, model: str) -> Self:
+        """These settings as one of the models meets them, with the numbers of its own size."""
+        own = next((size.own() for size in self.sizes if size.name == model), {})
+        return self.with_(models=(model,), sizes=(), **own)
+
+    def model_of(self, gpu: int) -> str:
+        """Which model a GPU serves: they are dealt in turn."""
+        return self.models[gpu % len(self.models)]
+
+    @property
+    def longest_batch(self) -> int:
+        """GPU time of the slowest model's batch."""
+        return max(self.of(model).batch_time for model in self.models)
 
     @property
     def least_depth_limit(self) -> int:
@@ -175,6 +226,7 @@ class Settings:
         values = dict(values)
         values["tiers"] = tuple(TierRule(**tier) for tier in values["tiers"])
         values["models"] = tuple(values["models"])
+        values["sizes"] = tuple(ModelRule(**size) for size in values.get("sizes", ()))
         return cls(**values)
 
 

@@ -28,15 +28,17 @@ def live_settings(gpus: int = GPUS, **changes: Any) -> Settings:
 def fleet_of(
     workers: str | Sequence[str] | Fleet,
     gpus: int,
-    batch_time: int,
+    settings: Settings,
     options: Mapping[str, Any] | None = None,
 ) -> Fleet:
     """A fleet of one kind, of a kind for each GPU, or the fleet itself; see `Live`.
 
-    `auto` is what `plan_workers` finds for this machine, perhaps fewer GPUs than asked for.
+    Each GPU holds the batch time of the model that is dealt to it. `auto` is what `plan_workers`
+    finds for this machine, perhaps fewer GPUs than asked for.
     """
     if not isinstance(workers, (str, Sequence)):
         return workers
+    batch_time = [settings.of(model).batch_time for model in settings.models]
     if isinstance(workers, str):
         if gpus < 1:
             raise ValueError(f"gpus {gpus}: an engine needs at least 1")

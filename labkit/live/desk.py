@@ -119,13 +119,12 @@ class DeskEngine(KeyedEngine):
 
     def _shell(self, scheduler: Scheduler, settings: Settings) -> Shell:
         door: Door = self._door_of(scheduler)
-        models = settings.models
         shell = DeskShell(
             door,
             self._journal,
             self.loop,
             self.fleet,
-            lambda gpu: models[gpu % len(models)],
+            settings.model_of,
             settings,
         )
         shell.watchers.append(self._watch)

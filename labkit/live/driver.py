@@ -54,7 +54,7 @@ class Live:
         trace: int | None = None,
         uvloop: bool = False,
     ) -> None:
-        self.fleet = fleet_of(workers, gpus, (settings or Settings()).batch_time, options)
+        self.fleet = fleet_of(workers, gpus, settings or Settings(), options)
         self.gpus = self.fleet.gpus
         self.settings = settings or live_settings(self.gpus)
         self.prompt_cap = prompt_cap

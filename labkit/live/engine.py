@@ -67,12 +67,11 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="labkit-live", daemon=True)
 
     def _shell(self, scheduler: Scheduler, settings: Settings) -> Shell:
-        models = settings.models
         shell = Shell(
             self.loop,
             scheduler,
             self.fleet,
-            lambda gpu: models[gpu % len(models)],
+            settings.model_of,
             settings,
         )
         shell.watchers.append(self._watch)

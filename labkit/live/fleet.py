@@ -76,23 +76,29 @@ class Fleet(Protocol):
         """Leave no process and no thread; called from outside the loop's thread, blocks."""
 
 
+def dealt(batch_time: int | Sequence[int], gpus: int) -> list[int]:
+    """The batch time of each GPU, microseconds: one for all, or dealt in turn as models are."""
+    times = [batch_time] if isinstance(batch_time, int) else batch_time
+    return [times[gpu % len(times)] for gpu in range(gpus)]
+
+
 class FakeFleet:
     """GPUs that are timers on the loop: for rates that no two cores could push through pipes.
 
-    `batch_time`, `restart_time` and `death_notice` in microseconds. A fenced fake GPU still
-    finishes what it has, like a real one that could not be ended: its answer comes late.
+    `batch_time` (see `dealt`), `restart_time` and `death_notice` in microseconds. A fenced fake GPU
+    still finishes what it has, like a real one that could not be ended: its answer comes late.
     """
 
     def __init__(
         self,
         gpus: int,
-        batch_time: int = 100 * MS,
+        batch_time: int | Sequence[int] = 100 * MS,
         function: Callable[[list[str]], Sequence[Any]] = echo,
         restart_time: int = 30 * MS,
         death_notice: int = 10 * MS,
     ) -> None:
         self.gpus = gpus
-        self.batch_time = batch_time / S
+        self.batch_times = dealt(batch_time, gpus)
         self.function = function
         self.restart_time = restart_time / S
         self.death_notice = death_notice / S
@@ -113,7 +119,7 @@ class FakeFleet:
         """One timer a batch."""
         if not self._alive[gpu]:
             return
-        delay = self.batch_time * self._factors[gpu] + self._hangs[gpu]
+        delay = self.batch_times[gpu] / S * self._factors[gpu] + self._hangs[gpu]
         self._hangs[gpu] = 0.0
         self._loop.call_later(delay, self._done, gpu, self._incarnations[gpu], batch_id, prompts)
 
@@ -159,4 +165,4 @@ class FakeFleet:
 
     def _done(self, gpu: int, incarnation: int, batch_id: int, prompts: list[str]) -> None:
         if self._alive[gpu] or incarnation != self._incarnations[gpu]:
-            self._listener.done(batch_id, self.function(prompts), round(self.batch_time * S))
+            self._listener.done(batch_id, self.function(prompts), self.batch_times[gpu])

@@ -148,13 +148,12 @@ class KeyedEngine(Engine):
         super().__init__(*args, **more)
 
     def _shell(self, scheduler: Scheduler, settings: Settings) -> Shell:
-        models = settings.models
         shell = KeyedShell(
             self._door_of(scheduler),
             self._journal,
             self.loop,
             self.fleet,
-            lambda gpu: models[gpu % len(models)],
+            settings.model_of,
             settings,
         )
         shell.watchers.append(self._watch)

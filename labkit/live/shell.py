@@ -62,7 +62,10 @@ class Shell:
         self.scheduler = scheduler
         self.fleet = fleet
         self.version_of = version_of
-        self.batch_time = NEVER if settings is None else settings.batch_time
+        self._batch_times: dict[str | None, int] = {}
+        if settings is not None:
+            self._batch_times = {m: settings.of(m).batch_time for m in settings.models}
+        self._longest = max(self._batch_times.values(), default=NEVER)
         self.overdue_after = (settings and settings.overdue_after) or NEVER
         self.open: dict[int, Sink] = {}
         self.on_gpu: dict[int, Depart] = {}
@@ -124,9 +127,10 @@ class Shell:
     def done(self, batch_id: int, result: Result, raw_us: int) -> None:
         """See `Listener`; a batch of a lost GPU is still told, because the core counts it."""
         now = self.time()
-        if raw_us > self.batch_time:
-            self.violations += 1
         gpu = self._gpu_of.get(batch_id)
+        model = None if gpu is None else self.version_of(gpu)
+        if raw_us > self._batch_times.get(model, self._longest):
+            self.violations += 1
         if gpu is not None:
             self._vacate(gpu, now)
         self._settle(self.scheduler.finish(batch_id, result, now), now)

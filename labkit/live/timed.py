@@ -23,7 +23,10 @@ class TimedFleet(ProcessFleet):
     """
 
     def __init__(
-        self, kinds: Sequence[str], batch_time: int, options: Mapping[str, Any] | None = None
+        self,
+        kinds: Sequence[str],
+        batch_time: int | Sequence[int],
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(kinds, batch_time, options)
         self._timings: deque[tuple[int, int]] = deque(maxlen=KEPT)

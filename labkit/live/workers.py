@@ -13,7 +13,7 @@ from typing import Any
 from labkit.core.messages import Result
 from labkit.core.units import MS
 from labkit.gpu.tag import carries
-from labkit.live.fleet import GpuView, Listener, State
+from labkit.live.fleet import GpuView, Listener, State, dealt
 from labkit.live.kinds import Setup, target_of
 from labkit.live.launch import Launcher, Process, launcher_for
 
@@ -179,20 +179,21 @@ class _Seat:
 class ProcessFleet:
     """Worker processes that come back when they end; `kinds[gpu]` says what each computes.
 
-    `batch_time` in microseconds; `options` go to each kind's factory.
+    `batch_time` in microseconds, see `dealt`; `options` go to each kind's factory.
     """
 
     def __init__(
         self,
         kinds: Sequence[str],
-        batch_time: int = 100 * MS,
+        batch_time: int | Sequence[int] = 100 * MS,
         options: Mapping[str, Any] | None = None,
         launcher: Launcher | None = None,
     ) -> None:
         self.gpus = len(kinds)
+        told = {"gpus": len(kinds), **(options or {})}
+        times = dealt(batch_time, len(kinds))
         self._setups = [
-            Setup(gpu, target_of(kind), batch_time, {"gpus": len(kinds), **(options or {})})
-            for gpu, kind in enumerate(kinds)
+            Setup(gpu, target_of(kind), times[gpu], told) for gpu, kind in enumerate(kinds)
         ]
         self._launcher = launcher or launcher_for([setup.target for setup in self._setups])
         self._seats = [_Seat() for _ in kinds]

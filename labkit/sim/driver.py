@@ -24,7 +24,7 @@ from labkit.core.trace import Recorder, Trace
 from labkit.core.units import NEVER
 from labkit.sim.faults import Fault, FaultPlan
 from labkit.sim.gpus import Gpus, Incident
-from labkit.sim.service import Fixed, ServiceTime, service_stream
+from labkit.sim.service import ServiceTime, contract, service_stream
 from labkit.workload.streams import stream
 
 NO_GPU_LEFT = "no_gpu_left"
@@ -70,7 +70,7 @@ def simulate(
 ) -> Run:
     """Run `arrivals`, ascending in time, through a gateway until each request has its outcome.
 
-    Durations in microseconds. `service` is the settings' `batch_time` unless given. `warm_up`:
+    Durations in microseconds. `service` is the settings' own unless given. `warm_up`:
     latency counts only requests that arrived later. `horizon`: GPU time is counted up to here, or
     to the last outcome if that is later. `gateway` replaces the one built by `gateway_for`.
     `respond` makes an output of a prompt, which is the prompt itself unless given. `progress` is
@@ -89,7 +89,7 @@ def simulate(
         shell.books,
         models=settings.models,
         count=gpus,
-        service=service or Fixed(settings.batch_time),
+        service=service or contract(settings),
         rng=service_stream(seed),
         plan=FaultPlan(faults, gpus),
         respond=respond,

@@ -11,6 +11,7 @@ from random import Random
 from statistics import NormalDist
 from typing import Protocol
 
+from labkit.core.settings import Settings
 from labkit.core.units import MS, show_ms
 from labkit.workload.streams import stream
 
@@ -106,6 +107,23 @@ class Uneven:
 
     def __call__(self, count: int, gpu: int, rng: Random) -> int:
         return max(round(self.base(count, gpu, rng) * self.factors.get(gpu, 1)), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """GPUs that serve models of different size: their times in turn, as models are dealt."""
+
+    services: tuple[ServiceTime, ...]
+
+    def __call__(self, count: int, gpu: int, rng: Random) -> int:
+        return self.services[gpu % len(self.services)](count, gpu, rng)
+
+
+def contract(settings: Settings) -> ServiceTime:
+    """What the settings promise: every batch takes its model's `batch_time`."""
+    if not settings.sizes:
+        return Fixed(settings.batch_time)
+    return Dealt(tuple(Fixed(settings.of(model).batch_time) for model in settings.models))
 
 
 def service_stream(seed: int) -> Random:

@@ -57,6 +57,7 @@ class Laws:
         self.settings = settings
         self.answer = answer
         self.max_wait = max_wait
+        self.sizes = {model: settings.of(model) for model in settings.models}
         self.pull = settings.backlog == 0
         self.now = 0
         self.closing = False
@@ -135,12 +136,20 @@ class Laws:
         idle = [gpu for gpu in up if gpu not in self.running]
         if not waiting or not idle or not (self.pull or len(idle) == len(up)):
             return NEVER
-        full = len(waiting) >= self.settings.max_batch
+        full = len(waiting) >= self.sizes[model].max_batch
         if full or self.closing or any(life.rode for life in waiting):
             return self.now
-        if self.max_wait is None:
+        window = self._window(model)
+        if window is None:
             return NEVER if self.settings.rule == "full" else self.now
-        return max(min(life.request.arrived_at for life in waiting) + self.max_wait, self.now)
+        return max(min(life.request.arrived_at for life in waiting) + window, self.now)
+
+    def _window(self, model: str) -> int | None:
+        """How long the oldest may wait for company; None when the rule promises nothing."""
+        own = self.sizes[model].max_wait
+        if self.max_wait is None or own == self.settings.max_wait:
+            return self.max_wait
+        return own
 
     def _failures(
         self, commands: Sequence[Command], ended: tuple[int, Any] | None, now: int
@@ -207,7 +216,7 @@ class Laws:
         self._require(request.id not in self.lives, "an id is used once", now, f"{request.id}")
         waiting = sum(1 for _ in self._waiting(request.model))
         self.lives[request.id] = _Life(request, len(self.lives))
-        limits = self._limits()
+        limits = self._limits(request.model)
         full = waiting >= limits[request.tier]
         known = request.model in self.settings.models
         ends = [c for c in commands if isinstance(c, End) and c.outcome is Outcome.REJECTED]
@@ -224,9 +233,9 @@ class Laws:
             what = f"request {request.id}: {ends[0].detail} with {waiting} waiting of {limits}"
             self._require(ends[0].detail == why, law, now, what)
 
-    def _limits(self) -> list[int]:
+    def _limits(self, model: str) -> list[int]:
         """How many may wait when one of each tier is to be let in."""
-        limit = self.settings.depth_limit
+        limit = self.sizes.get(model, self.settings).depth_limit
         shares = [tier.share for tier in self.settings.tiers]
         return [NEVER if limit is None else limit * share // 100 for share in shares]
 
@@ -270,7 +279,7 @@ class Laws:
         self._require(gpu not in self.draining, "a draining GPU gets no work", now, f"GPU {gpu}")
         busy = gpu in self.running
         self._require(not busy, "a GPU runs at most one batch", now, f"GPU {gpu} got {name}")
-        size = 1 <= len(rows) <= self.settings.max_batch
+        size = 1 <= len(rows) <= self.sizes[self.model_of[gpu]].max_batch
         self._require(size, "a batch has 1 to max_batch rows", now, f"{len(rows)} rows")
         lives = [self._boards(row, gpu, now) for row in rows]
         self._blame(lives, now)
@@ -318,12 +327,14 @@ class Laws:
         """Not full and nobody old enough: somebody else could still have come along."""
         if self.closing or any(life.rode for life in lives):
             return
-        if len(lives) < self.settings.max_batch and self.max_wait is not None:
+        model = lives[0].request.model
+        small, window = len(lives) < self.sizes[model].max_batch, self._window(model)
+        if small and window is not None:
             age = now - min(life.request.arrived_at for life in lives)
             what = f"{len(lives)} left when the oldest had waited {show_ms(age)}"
             law = "a batch leaves when full or when its oldest has waited max_wait"
-            self._require(age >= self.max_wait, law, now, what)
-        partial = len(lives) < self.settings.max_batch and self.settings.rule == "full"
+            self._require(age >= window, law, now, what)
+        partial = small and self.settings.rule == "full"
         self._require(not partial, "wait until full means full", now, f"{len(lives)} left")
 
     def _in_order(self, lives: Sequence[_Life], now: int) -> None:
@@ -356,7 +367,7 @@ class Laws:
             self._require(fair, "tenants of a tier board in turn", now, what)
 
     def _receipt(self, depart: Depart, lives: Sequence[_Life], now: int) -> None:
-        receipt, settings = depart.receipt, self.settings
+        receipt, settings = depart.receipt, self.sizes[lives[0].request.model]
         law = "the receipt says what is true"
         age = now - min(life.request.arrived_at for life in lives)
         self._require(receipt.oldest_age == age, law, now, f"age {receipt.oldest_age}, not {age}")
@@ -446,12 +457,14 @@ class Laws:
         back = [life.request.id for life in waiting if life.rode]
         self._require(not back, law, now, f"GPU {idle[0]} idles, {back} came back and wait")
         self._require(not self.closing, law, now, f"GPU {idle[0]} idles while the gateway drains")
-        full = len(waiting) >= self.settings.max_batch
+        model = waiting[0].request.model
+        full = len(waiting) >= self.sizes[model].max_batch
         self._require(not full, law, now, f"GPU {idle[0]} idles, {len(waiting)} wait")
-        if self.max_wait is not None:
+        window = self._window(model)
+        if window is not None:
             oldest = min(life.request.arrived_at for life in waiting)
             what = f"the oldest has waited {show_ms(now - oldest)}, GPU {idle[0]} idles"
-            in_time = now - oldest < self.max_wait
+            in_time = now - oldest < window
             self._require(in_time, "with a GPU free nobody waits past max_wait", now, what)
 
     def over(self) -> None:

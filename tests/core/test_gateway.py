@@ -20,7 +20,7 @@ from labkit.core.messages import (
     Stop,
     Tier,
 )
-from labkit.core.settings import ConfigError, Settings, TierRule
+from labkit.core.settings import ConfigError, ModelRule, Settings, TierRule
 from labkit.core.units import MS, NEVER, S
 
 
@@ -786,6 +786,40 @@ def test_models_have_banks_rules_and_gpus_of_their_own():
     assert leave(door, 60) == [(2, 0, [4])]
     assert (door.depth(), door.depth("a"), door.depth("b")) == (1, 0, 1)
     assert (door.gpus(), door.gpus("a"), door.gpus("b")) == ((0, 1), (0,), (1,))
+
+
+def test_a_model_of_its_own_size_has_its_own_batch_window_and_slack():
+    small = ModelRule("dinghy", max_batch=2, batch_time=40 * MS, max_wait=10 * MS)
+    door = Gateway(Settings(models=("ferry", "dinghy"), sizes=(small,)))
+    door.join(0, "ferry", 0)
+    door.join(1, "dinghy", 0)
+    come(door, 0, 1, 2, 3, model="dinghy")
+    come(door, 0, 4, 5, 6, model="ferry")
+    (depart,) = door.advance(0)
+    assert (rows(depart), depart.receipt.reason, depart.receipt.slack) == (
+        [1, 2],
+        Reason.FULL,
+        460_000,
+    )
+    door.finish(1, ["", ""], 5 * MS)
+    assert door.due_at == 10 * MS
+    (depart,) = door.advance(10 * MS)
+    assert (rows(depart), depart.receipt.reason, depart.receipt.slack) == (
+        [3],
+        Reason.TIMER,
+        450_000,
+    )
+    assert door.due_at == 50 * MS
+    (depart,) = door.advance(50 * MS)
+    assert (rows(depart), depart.receipt.slack) == ([4, 5, 6], 350_000)
+
+
+def test_a_model_may_have_a_depth_limit_of_its_own():
+    small = ModelRule("dinghy", max_batch=2, depth_limit=2)
+    door = Gateway(Settings(models=("ferry", "dinghy"), sizes=(small,), depth_limit=100))
+    come(door, 0, 1, 2, model="dinghy")
+    assert door.arrive(Request(3, model="dinghy"), 0)[0].detail == "queue_full"
+    come(door, 0, 4, 5, 6, model="ferry")
 
 
 def test_the_full_queue_of_one_model_refuses_nobody_of_another():

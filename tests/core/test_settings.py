@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from labkit.core.settings import PATIENT, SERVED, ConfigError, Settings, TierRule
+from labkit.core.settings import PATIENT, SERVED, ConfigError, ModelRule, Settings, TierRule
 from labkit.core.units import MS, NEVER, S
 
 REFUSED = [
@@ -149,6 +149,84 @@ def test_settings_survive_json():
 def test_what_no_gateway_could_count_with_is_refused(changes, said):
     with pytest.raises(ConfigError, match=re.escape(said)):
         Settings(**changes)
+
+
+SIZES = (ModelRule("barge", max_batch=8, batch_time=40 * MS),)
+
+
+def test_a_model_sees_the_settings_with_its_own_numbers():
+    settings = Settings(models=("ferry", "barge"), sizes=SIZES, depth_limit=500)
+    assert settings.of("ferry") == Settings(models=("ferry",), depth_limit=500)
+    own = Settings(models=("barge",), max_batch=8, batch_time=40 * MS, depth_limit=500)
+    assert settings.of("barge") == own
+    assert settings.longest_batch == 100 * MS
+    assert settings.with_(batch_time=10 * MS).longest_batch == 40 * MS
+
+
+def test_every_number_of_a_size_may_be_its_own():
+    size = ModelRule("ferry", 9, 30 * MS, 7 * MS, 10)
+    own = Settings(sizes=(size,)).of("ferry")
+    assert (own.max_batch, own.batch_time, own.max_wait, own.depth_limit) == (9, 30_000, 7_000, 10)
+
+
+def test_models_are_dealt_to_the_gpus_in_turn():
+    settings = Settings(models=("a", "b", "c"))
+    assert [settings.model_of(gpu) for gpu in range(5)] == ["a", "b", "c", "a", "b"]
+
+
+def test_sizes_survive_json_and_old_settings_have_none():
+    settings = Settings(models=("ferry", "barge"), sizes=SIZES)
+    values = json.loads(json.dumps(settings.as_dict()))
+    assert Settings.from_dict(values) == settings
+    assert values["sizes"][0]["max_batch"] == 8
+    del values["sizes"]
+    assert Settings.from_dict(values) == Settings(models=("ferry", "barge"))
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (dict(max_batch=101), "max_batch 101: the contract takes 1 to 100 strings a batch"),
+        (
+            dict(batch_time=250 * MS),
+            "overdue_after 250 ms is not longer than a batch of 250 ms: every batch would count as "
+            "lost",
+        ),
+        (
+            dict(max_wait=201 * MS),
+            "max_wait 201 ms + batch 100 ms + reserve 200 ms = 501 ms, over the budget of 500 ms; "
+            "shorten the window, or give a larger budget or none",
+        ),
+        (
+            dict(depth_limit=99),
+            "depth_limit 99 is below one batch of 100: no batch could ever fill; use at least "
+            "100, or a smaller max_batch",
+        ),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused_with_the_models_name(size: dict, said: str):
+    with pytest.raises(ConfigError) as refused:
+        Settings(
+            models=("ferry", "barge"), sizes=(ModelRule("barge", **size),), overdue_after=250 * MS
+        )
+    assert str(refused.value) == f"model 'barge': {said}"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        (
+            (ModelRule("raft"),),
+            "a size for 'raft', which is none of the models ferry, barge: name it in "
+            "Settings.models",
+        ),
+        (SIZES * 2, "sizes barge, barge: each model has one size"),
+    ],
+)
+def test_a_size_belongs_to_one_model(sizes, said):
+    with pytest.raises(ConfigError) as refused:
+        Settings(models=("ferry", "barge"), sizes=sizes)
+    assert str(refused.value) == said
 
 
 def test_nothing_kept_back_and_no_patience_are_settings_too():

@@ -212,6 +212,6 @@ def test_the_command_says_what_it_chose_and_what_computing_took(labkit_live) -> 
 def test_auto_without_torch_is_timers_alone(monkeypatch) -> None:
     bare = replace(look(), torch=None, torch_cuda=None)
     monkeypatch.setattr("labkit.gpu.device.look", lambda: bare)
-    with Live(workers=fleet_of("auto", 2, 100_000)) as live:
+    with Live(workers=fleet_of("auto", 2, Settings())) as live:
         assert live.ask(["hello"]) == ["hello #3610a686"]
         assert "kind" not in live.snapshot()["gpus"][0]

@@ -70,6 +70,7 @@ class Front:
         self.created = int(time.time())
         self.chance = Random(f"{seed}/retry").random
         self.models = _names(settings.models)
+        self.own = {model: settings.of(model) for model in settings.models}
         self.pages: dict[bytes, Callable[[Exchange], None]] = {}
         self._routes: dict[bytes, tuple[bytes, str, Callable[[Exchange], None]]] = {
             b"/v1/completions": (b"POST", "completions", self._completion),
@@ -305,12 +306,12 @@ class Front:
         rate = self.drain.rate(self.engine.loop.time()) or self._nominal()
         first = 0.0 if gateway.due_at == NEVER else max(gateway.due_at - now, 0) / S
         if status == 409:
-            first += self.settings.batch_time / S
+            first += self.settings.longest_batch / S
         depth = max(gateway.depth() + gateway.in_flight(), 1)
         seconds = wait_for(first, depth, rate, self.chance)
         extra = retry_headers(seconds)
         if call is not None and code in ("queue_full", "tier_quota"):
-            limit = self.settings.depth_limit or 0
+            limit = self.own[call.writer.asked.model].depth_limit or 0
             if code == "tier_quota":
                 limit = limit * self.settings.tiers[call.account.tier].share // 100
             name = b"queue" if code == "queue_full" else b"tier"
@@ -319,8 +320,8 @@ class Front:
 
     def _nominal(self) -> float:
         """Answers a second that the GPUs in service could give."""
-        settings = self.settings
-        return len(self.engine.gateway.gpus()) * settings.max_batch * S / settings.batch_time
+        gpus = self.engine.gateway.gpus
+        return sum(len(gpus(m)) * own.max_batch * S / own.batch_time for m, own in self.own.items())
 
     # -- the other routes -------------------------------------------------------------------------
 
@@ -385,7 +386,8 @@ class Front:
         if self.access is not None:
             self.access.flush()
         shell, gateway = self.shell, self.engine.gateway
-        self.drain.read(shell.returned, gateway.depth() >= self.settings.max_batch, now)
+        busy = any(gateway.depth(model) >= own.max_batch for model, own in self.own.items())
+        self.drain.read(shell.returned, busy, now)
         for model in self.settings.models:
             if gateway.gpus(model):
                 self._unserved.pop(model, None)
@@ -397,16 +399,19 @@ class Front:
 
     def is_stuck(self, now: float) -> bool:
         """Whether requests for a model are due and no batch of it has departed for too long."""
-        patience = STUCK_S + self.settings.batch_time / S
-        if self.settings.rule == "ferry":
-            patience += self.settings.max_wait / S
         return any(
-            self._is_due(model) and now - at > patience for model, (_, at) in self._moved.items()
+            self._is_due(model) and now - at > self._patience(model)
+            for model, (_, at) in self._moved.items()
         )
+
+    def _patience(self, model: str) -> float:
+        own = self.own[model]
+        window = own.max_wait if own.rule == "ferry" else 0
+        return STUCK_S + (own.batch_time + window) / S
 
     def _is_due(self, model: str) -> bool:
         """Whether so many wait that a batch leaves, now or when the window is over."""
-        least = self.settings.max_batch if self.settings.rule == "full" else 1
+        least = self.own[model].max_batch if self.settings.rule == "full" else 1
         return self.engine.gateway.depth(model) >= least
 
     def _is_unserved(self, model: str) -> bool:

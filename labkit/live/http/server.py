@@ -106,7 +106,7 @@ class Server:
         self.front = Front(settings, keyring, seed=seed, access=access)
         self.engine = DeskEngine(
             settings,
-            fleet_of(workers, gpus, settings.batch_time, options),
+            fleet_of(workers, gpus, settings, options),
             render=self.front.render,
             loop=loop_factory(uvloop)(),
             journal=journal,
