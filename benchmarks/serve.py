@@ -37,6 +37,8 @@ PARTS = ("rates", "memory", "collector", "log", "carrier", "torch", "streams", "
 RATES = (8_000.0, 10_000.0)
 TIMERS = ("--workers", "timer")
 GPUS = 18
+"""Of timers, each a process; fewer where the rates are scaled down."""
+
 KEYED = 0.1
 VERSUS: dict[str, tuple[float, dict[str, tuple[str, ...]]]] = {
     "collector": (8_000, {"tuned": (), "python": ("--collector", "python")}),
@@ -163,13 +165,17 @@ def _said(name: str, found: dict[str, Any], tell: Tell) -> dict[str, Any]:
     return found
 
 
+def _gpus(scale: float) -> int:
+    return max(round(GPUS * min(scale, 1.0)), 2)
+
+
 # -- the parts --------------------------------------------------------------------------------
 
 
 def _rates(seconds: float, seed: int, scale: float, tell: Tell) -> list[dict[str, Any]]:
     rows = []
     for rate in RATES:
-        with served(GPUS, *TIMERS) as server:
+        with served(_gpus(scale), *TIMERS) as server:
             at_rest = server.counters()["process_resident_memory_bytes"] / 1e6
             found = trial(server, rate * scale, seconds, seed)
             rows.append({"rss_at_rest_mb": round(at_rest, 1), **found})
@@ -180,7 +186,7 @@ def _rates(seconds: float, seed: int, scale: float, tell: Tell) -> list[dict[str
 def _memory(seconds: float, seed: int, scale: float, tell: Tell) -> dict[str, Any]:
     """Without keys: outcomes under keys are kept for a day, and are meant to grow."""
     rounds = []
-    with served(GPUS, *TIMERS) as server:
+    with served(_gpus(scale), *TIMERS) as server:
         for number in range(MEMORY_ROUNDS):
             found = trial(server, MEMORY_RATE * scale, seconds, seed + number, keyed=0.0)
             rounds.append(_said(f"memory, round {number + 1}", found, tell))
@@ -203,7 +209,7 @@ def _versus(
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
     for number in range(rounds):
         for name, words in contestants.items():
-            with served(GPUS, *TIMERS, *words) as server:
+            with served(_gpus(scale), *TIMERS, *words) as server:
                 trial(server, rate * scale / 4, 1.0, seed)
                 row = trial(server, rate * scale, seconds, seed + number)
                 found[name].append(_said(f"{part} {name}", row, tell))

@@ -1,9 +1,11 @@
 """Routes, keys, limits and errors: each refusal has its status, its code, and the field's name."""
 
 import json
+import re
 import threading
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from labkit.core.settings import SERVED
 from labkit.core.units import MS, S
@@ -378,3 +380,29 @@ def test_an_error_body_is_what_openai_clients_read(place):
             "code": "model_not_found",
         }
     }
+
+
+def test_the_metrics_are_named_as_prometheus_wants_them(place):
+    place.complete("a b", stream=True)
+    text = place.ask("/metrics", key=None).body.decode()
+    families = [f for f in text_string_to_metric_families(text) if f.name.startswith("labkit_")]
+    assert {family.type for family in families} == {"counter", "gauge", "histogram"}
+    for family in families:
+        assert family.documentation.endswith("."), family.name
+        assert re.fullmatch(r"labkit(_[a-z]+)+", family.name), family.name
+        samples = {sample.name.removeprefix(family.name) for sample in family.samples}
+        if family.type == "counter":
+            assert samples <= {"_total", "_created"}
+        elif family.type == "histogram":
+            assert family.name.endswith("_seconds")
+            assert samples <= {"_bucket", "_sum", "_count", "_created"}
+            bounds = {s.labels["le"] for s in family.samples if "le" in s.labels}
+            # The objective is a bound, so that the share within it can be read off.
+            assert {"0.5", "+Inf"} <= bounds
+        else:
+            assert samples == {""}
+            assert not family.name.endswith(("_total", "_count", "_sum", "_bucket"))
+    labels = {f.name: set(f.samples[0].labels) - {"le"} for f in families if f.samples}
+    assert labels["labkit_answer_seconds"] == {"tier", "model"}
+    assert labels["labkit_first_piece_seconds"] == {"tier", "model"}
+    assert labels["labkit_batches"] == {"model", "reason"}

@@ -367,7 +367,7 @@ class Front:
             "gpus_ready", "GPUs in service.", "model", {m: len(gateway.gpus(m)) for m in models}
         )
         rate = self.drain.rate(self.engine.loop.time())
-        yield gauge("drain_rate", "Answers a second while a queue waits.", rate or 0.0)
+        yield gauge("drained_rows_per_second", "Answers while a queue waits.", rate or 0.0)
         yield gauge("streams_open", "Streams not at their end.", len(shell.streams))
         yield gauge("idempotency_keys", "Outcomes kept under keys.", len(shell.door.keys))
         yield counts("batches", "Batches that departed.", ["model", "reason"], dict(shell.reasons))
