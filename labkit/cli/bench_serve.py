@@ -30,7 +30,7 @@ def serve(as_json: bool, markdown: bool, only: tuple[str, ...], **asked: Any) ->
     """The front door: rates, memory, the collector, a log, uvicorn, torch, streams, a lost GPU.
 
     Starts every server itself, puts `labkit loadtest` on it from another process, kills
-    workers, and checks that each request was answered once. About twelve minutes; leave
+    workers, and checks that each request was answered once. A quarter of an hour; leave
     the machine alone meanwhile.
     """
     from labkit.cli.bench import contest
