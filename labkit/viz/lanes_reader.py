@@ -98,7 +98,7 @@ class LaneReader:
             "gpus": sorted(depart.gpus),
             "start": now,
             "end": None,
-            "planned": now + self.settings.batch_time,
+            "planned": now + self.settings.of(depart.rows[0].model).batch_time,
             "size": len(depart.rows),
             "gang": len(depart.gpus) > 1,
             "retry": depart.receipt.reason is Reason.RETURNED,

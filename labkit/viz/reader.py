@@ -104,7 +104,8 @@ class Reader:
     def _depart(self, depart: Depart, now: int) -> None:
         rows = [self._waiting.pop(row.id) for row in depart.rows]
         taken = {row["seat"] for row in rows}
-        spare = (seat for seat in range(self.settings.max_batch) if seat not in taken)
+        own = self.settings.of(depart.rows[0].model)
+        spare = (seat for seat in range(own.max_batch) if seat not in taken)
         for row in rows:
             if row["boarded"] is None:
                 row.update(boarded=now, seat=next(spare))
@@ -115,14 +116,14 @@ class Reader:
             "gpu": gpu,
             "start": now,
             "end": None,
-            "planned": now + self.settings.batch_time,
+            "planned": now + own.batch_time,
             "size": len(rows),
-            "badge": words.badge(depart.receipt.reason, self.settings),
+            "badge": words.badge(depart.receipt.reason, own),
             "lost": False,
         }
         self.boats.append(boat)
         self._out[depart.batch_id], self._aboard[depart.batch_id] = boat, rows
-        self._say(now, words.departure_sentence(depart, now, self.settings))
+        self._say(now, words.departure_sentence(depart, now, own))
 
     def _finish(self, batch_id: int, result: Any, now: int, commands: Sequence[Command]) -> None:
         boat = self._out.pop(batch_id, None)
