@@ -131,7 +131,7 @@ class DeskEngine(KeyedEngine):
         return shell
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if "transport" in context or "protocol" in context:
+        if context.keys() & {"transport", "protocol", "socket"}:
             loop.default_exception_handler(context)
             return
         super()._failed(loop, context)

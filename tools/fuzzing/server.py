@@ -20,13 +20,18 @@ SPARE_FILES = 3
 
 
 class Served:
-    """`labkit serve` on a free port with fake GPUs; leaves with the `with` block."""
+    """`labkit serve` on a free port with fake GPUs; leaves with the `with` block.
 
-    def __init__(self, *words: str) -> None:
+    `files`: as many may it have open, and no more however it asks.
+    """
+
+    def __init__(self, *words: str, files: int | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="labkit-fuzz-")
         self._log = Path(self._folder.name) / "stderr"
         command = [sys.executable, "-m", "labkit", "serve", "--port", "0", "--json"]
         options = ["--workers", "fake", "--gpus", "2", "--batch-ms", "20", "--max-wait-ms", "5"]
+        if files is not None:
+            command = ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(files), *command]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *options, *words], stdout=subprocess.PIPE, stderr=log, text=True

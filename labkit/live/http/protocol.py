@@ -35,6 +35,9 @@ READ_WITHIN_S = 10.0
 LINGER_S = 1.0
 """After a refusal that did not wait for the body, what still comes is thrown away for so long."""
 
+MOST_REFUSED = 50
+"""Connections over the limit that are told so at one time; more of them are hung up on."""
+
 Handle = Callable[[Exchange], None]
 Refused = Callable[[int], None]
 """Hears the status of what was refused before it was a whole request."""
@@ -209,12 +212,15 @@ class Connection(asyncio.Protocol):
     # -- from the transport -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let in, or told at once that there are too many."""
+        """Let in, or told at once that there are too many, while that needs no file of its own."""
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self._peer = peer[0] if isinstance(peer, tuple) else ""
         self.hub.open.add(self)
-        if len(self.hub.open) > self.hub.most:
+        over = len(self.hub.open) - self.hub.most
+        if over > MOST_REFUSED:
+            self._transport.abort()
+        elif over > 0:
             self._refuse(Refusal("too_many_connections", headers=b"retry-after: 1\r\n"))
 
     def data_received(self, data: bytes) -> None:

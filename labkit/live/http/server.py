@@ -21,6 +21,9 @@ from labkit.live.ledger import Journal
 from labkit.live.openfiles import most_open
 
 BACKLOG = 4_096
+AT_ONCE = 25
+"""Connections accepted in one step of the loop; a few steps of them fit the spare files."""
+
 MOST_CONNECTIONS = 20_000
 
 DRAIN_WITHIN_S = 10.0
@@ -51,9 +54,11 @@ class OwnProtocol:
 
     async def open(self, listener: socket.socket) -> None:
         """See `Carrier`."""
+        # asyncio takes as many at once as may wait, before one of them can be turned away.
         self._listening = await self.hub.loop.create_server(
-            self.hub.connection, sock=listener, backlog=BACKLOG
+            self.hub.connection, sock=listener, backlog=AT_ONCE
         )
+        listener.listen(BACKLOG)
 
     def sweep(self) -> None:
         """See `Carrier`; ends the slow and the idle."""
