@@ -1,5 +1,6 @@
 """`labkit serve` as a process: its first line, its signals, and what is left when it is gone."""
 
+import gc
 import http.client
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from labkit.live.collector import THRESHOLDS
 from labkit.live.keys import KeyFile
 from tests.cli.test_json_page import SECTIONS, undocumented
 
@@ -224,3 +226,11 @@ def test_a_signal_before_it_is_ready_ends_it_cleanly(number, after, code):
         server.communicate()
     assert (server.returncode, said, complained) == (code, "", "")
     assert psutil.wait_procs(children, timeout=5)[1] == []
+
+
+def test_the_collector_is_tuned_unless_it_is_to_be_left_alone(serve):
+    before = gc.get_threshold()
+    serve(tunes_collector=False)
+    assert gc.get_threshold() == before
+    serve()
+    assert gc.get_threshold() == THRESHOLDS
