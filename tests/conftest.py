@@ -55,13 +55,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item):
-    """With LABKIT_REQUIRE_BROWSER set, a browser test that is skipped has failed."""
+    """A test with one of the markers in LABKIT_REQUIRE that is skipped has failed."""
     report = yield
-    required = os.environ.get("LABKIT_REQUIRE_BROWSER")
-    if required and report.skipped and item.get_closest_marker("browser"):
+    required = os.environ.get("LABKIT_REQUIRE", "").split()
+    missed = [name for name in required if item.get_closest_marker(name)]
+    if report.skipped and missed:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
-        report.longrepr = f"LABKIT_REQUIRE_BROWSER is set, yet: {reason}"
+        report.longrepr = f"LABKIT_REQUIRE has {' and '.join(missed)}, yet: {reason}"
     return report
 
 

@@ -63,10 +63,10 @@ def test_a_browser_test_may_skip_where_no_browser_is_asked_for(suite):
 
 
 def test_a_browser_test_that_skips_has_failed_where_one_is_asked_for(suite):
-    code, told = suite({"test_it.py": WITHOUT_BROWSER}, LABKIT_REQUIRE_BROWSER="1")
+    code, told = suite({"test_it.py": WITHOUT_BROWSER}, LABKIT_REQUIRE="tool browser")
     assert code == 1
     assert "1 failed, 1 skipped" in told
-    assert "LABKIT_REQUIRE_BROWSER is set, yet: Skipped: no Chromium" in told
+    assert "LABKIT_REQUIRE has browser, yet: Skipped: no Chromium" in told
 
 
 def test_a_run_fails_when_a_test_passes_that_was_expected_to_fail(suite):

@@ -1,7 +1,8 @@
-"""The clients people really use, unchanged: OpenAI's, and curl."""
+"""The clients people really use, unchanged: OpenAI's, curl, and a load generator."""
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -120,6 +121,7 @@ def test_a_gpu_lost_in_the_middle_of_its_stream_is_its_api_error(serve):
             list(events)
 
 
+@pytest.mark.tool
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_curl_gets_an_answer_and_a_stream(place):
     def curl(*words):
@@ -133,5 +135,32 @@ def test_curl_gets_an_answer_and_a_stream(place):
     assert carries(answer["choices"][0]["text"], "by hand")
     stream = curl("-N", "-d", json.dumps(body | {"stream": True}), f"{place.url}/v1/completions")
     assert stream.endswith("data: [DONE]\n\n")
-    upgrade = curl("--http2", f"{place.url}/healthz")
-    assert json.loads(upgrade) == {"status": "ok"}
+    upgrade = curl("--http2", f"{place.url}/healthz", "--next", "-sS", f"{place.url}/healthz")
+    assert upgrade == '{"status":"ok"}{"status":"ok"}'
+    posted = curl("--http2", "-d", json.dumps(body), f"{place.url}/v1/completions")
+    assert carries(json.loads(posted)["choices"][0]["text"], "by hand")
+
+
+HEY = "https://github.com/rakyll/hey, in Debian and Ubuntu: apt-get install hey"
+
+
+@pytest.mark.tool
+@pytest.mark.skipif(shutil.which("hey") is None, reason=f"no load generator: {HEY}")
+def test_a_load_generator_counts_what_the_server_counts(serve):
+    place = serve(QUICK.with_(depth_limit=125, max_wait=20 * MS))
+    auth = f"Authorization: Bearer {place.keys['paid']}"
+    body = json.dumps({"model": "ferry", "prompt": ["a", "b", "c"]})
+    calls = ["-n", "3000", "-c", "100", "-m", "POST", "-T", "application/json"]
+    command = ["hey", *calls, "-H", auth, "-d", body, f"{place.url}/v1/completions"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    heard = {status: int(n) for status, n in re.findall(r"\[(\d+)\]\s+(\d+) responses", said)}
+    assert "Error distribution" not in said
+    assert sum(heard.values()) == 3_000
+    assert set(heard) == {"200", "429"}
+    told = place.metrics()
+    for status, number in heard.items():
+        name = f'labkit_http_responses_total{{route="completions",status="{status}"}}'
+        assert told[name] == number
+    assert told['labkit_calls_total{outcome="answered",tier="paid"}'] == heard["200"]
+    assert told['labkit_calls_total{outcome="rejected",tier="paid"}'] == heard["429"]
+    assert told["labkit_returned_rows_total"] == 3 * heard["200"]
