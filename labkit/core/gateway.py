@@ -44,7 +44,6 @@ class Gateway:
         rule: Rule | None = None,
         chooser: Chooser | None = None,
     ) -> None:
-        self.settings = settings
         self.due_at = NEVER
         self.closing = False
         self.mapping = MappingTable()
@@ -57,7 +56,6 @@ class Gateway:
         self._tiers = len(settings.tiers)
         shares = [tier.share for tier in settings.tiers]
         timeouts = [tier.timeout for tier in settings.tiers]
-        self._impatient = min(timeouts) < NEVER
         self._serving = {
             model: Replicas(
                 own := settings.of(model),
@@ -94,13 +92,8 @@ class Gateway:
             return self._refuse(request, why)
         if queue.push(request) or queue.depth >= replicas.eager_at:
             if replicas.pool.open:
-                due_at = replicas.rule.due_at(queue)
-                if due_at < self.due_at:
-                    self.due_at = due_at
-            if self._impatient:
-                expires_at = request.arrived_at + queue.timeouts[tier]
-                if expires_at < self.due_at:
-                    self.due_at = expires_at
+                self.due_at = min(self.due_at, replicas.rule.due_at(queue))
+            self.due_at = min(self.due_at, request.arrived_at + queue.timeouts[tier])
         if request.deadline < NEVER:
             self._deadlines.watch(request.id, request.deadline)
             self.due_at = min(self.due_at, request.deadline)
