@@ -39,6 +39,7 @@ MOST_REQUESTS = 50_000_000
 MOST_SECONDS = 366 * 86_400
 MOST_GPUS = 10_000
 _MENDABLE = {
+    "labkit.core.trace": ("TraceFormatError",),
     "labkit.theory.checks": ("OutOfDomain",),
     "labkit.workload": ("ArrivalError", "MixError", "PromptError", "TraceError"),
     "labkit.live.kinds": ("UnknownKind",),

@@ -18,33 +18,28 @@ from labkit.cli.common import (
     load_options,
     settings_from,
 )
-from labkit.cli.params import Rate
+from labkit.cli.runs import (
+    check_faults,
+    check_save_trace,
+    hang_option,
+    kill_option,
+    save_trace_option,
+    write_trace,
+)
 
 MOST_PROCESSES = 64
 """GPUs that are processes here; a fake one costs nothing."""
 
 MOST_RATE = 200_000
+MOST_STEPS = 10_000_000
+"""A trace of more steps loses its beginning, and with it its replay."""
 
 
 @click.command()
 @load_options
 @gateway_options(gpus="8", overdue_after="250")
-@click.option(
-    "--kill-at",
-    "kills",
-    type=Rate("5"),
-    multiple=True,
-    metavar="SECONDS",
-    help="Kill a GPU that is in the middle of a batch; may be given again.",
-)
-@click.option(
-    "--hang-at",
-    "hangs",
-    type=Rate("5"),
-    multiple=True,
-    metavar="SECONDS",
-    help="Let a GPU hang for 5 seconds, alive and silent.",
-)
+@kill_option
+@hang_option("Let a GPU hang for 5 seconds, alive and silent; may be given again.")
 @click.option(
     "--workers",
     default="timer",
@@ -53,6 +48,7 @@ MOST_RATE = 200_000
     "package.module:function.",
 )
 @click.option("--uvloop", is_flag=True, help="Use uvloop, if it is installed.")
+@save_trace_option
 @json_option
 @explained
 def live(as_json: bool, **options: Any) -> None:
@@ -74,6 +70,7 @@ def live(as_json: bool, **options: Any) -> None:
 
 
 def _check(load: Load, options: dict[str, Any]) -> None:
+    check_save_trace(options["save_trace"], load)
     gpus, workers = options["gpus"], options["workers"]
     if gpus > MOST_PROCESSES and workers != "fake":
         raise Problem(
@@ -85,13 +82,7 @@ def _check(load: Load, options: dict[str, Any]) -> None:
             f"--rate {load.rate:g}: no machine sends that many in real time; {MOST_RATE:,} is the "
             "most, and labkit sim has no such limit"
         )
-    for flag, instants in (("--kill-at", options["kills"]), ("--hang-at", options["hangs"])):
-        for at in instants:
-            if load.seconds is not None and at >= load.seconds:
-                raise Problem(
-                    f"{flag} {at:g} is after the end, {load.seconds:g} s; give an earlier second, "
-                    "or a larger --seconds"
-                )
+    check_faults(load, options["kills"], options["hangs"])
 
 
 def _run(load: Load, options: dict[str, Any]) -> dict[str, Any]:
@@ -105,6 +96,7 @@ def _run(load: Load, options: dict[str, Any]) -> dict[str, Any]:
     skips = Skips()
     arrivals = arrivals_of(load, skips)
     faults = [Fault(at, "hang", amount=5.0) for at in options["hangs"]]
+    save = options["save_trace"]
     expected = 0.0 if load.rate is None or load.seconds is None else load.rate * load.seconds
     try:
         engine = Live(
@@ -114,11 +106,14 @@ def _run(load: Load, options: dict[str, Any]) -> dict[str, Any]:
             options=found,
             seed=load.seed,
             uvloop=options["uvloop"],
+            trace=None if save is None else MOST_STEPS,
         )
         with engine, Progress(expected, "requests") as progress:
             run = engine.run(arrivals, kills=options["kills"], faults=faults, progress=progress.at)
     except (LiveError, UnknownKind) as error:
         raise Problem(str(error)) from error
+    if save is not None and engine.trace is not None:
+        write_trace(engine.trace, save)
     report = run.report()
     p95, budget = report["latency_ms"]["p95"], settings.budget
     return {

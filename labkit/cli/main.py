@@ -23,6 +23,7 @@ COMMANDS: dict[str, Entry] = {
     "ferry": Entry("labkit.cli.ferry:ferry", "The ferry rule in closed form: fill, wait, load."),
     "sim": Entry("labkit.cli.sim:sim", "Simulate the gateway: the code that serves, sped up."),
     "live": Entry("labkit.cli.live:live", "Real load on worker processes; kill one."),
+    "replay": Entry("labkit.cli.replay:replay", "A saved trace again: does it say the same?"),
     "faults": Entry("labkit.cli.faults:faults", "Thousands of seeded runs full of faults."),
     "storm": Entry("labkit.cli.storm:storm", "Kill workers and the dispatcher under load."),
     "serve": Entry("labkit.cli.serve:serve", "An OpenAI-compatible API in front of the GPUs."),

@@ -1,12 +1,19 @@
 """`labkit sim`: the gateway under a virtual clock, with faults and intervals if asked."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from labkit.cli.common import Row, emit, explained, gateway_options, json_option, load_options
+from labkit.cli.common import (
+    Row,
+    emit,
+    explained,
+    gateway_options,
+    json_option,
+    load_options,
+)
 from labkit.cli.params import Choice, Count, Fraction, Milliseconds, Rate
+from labkit.cli.runs import hang_option, kill_option, save_trace_option
 from labkit.cli.simulation import plan_from, replicated, single
 
 PROCESSES = ("poisson", "gamma", "on_off", "diurnal", "regular")
@@ -78,22 +85,8 @@ class Slow(click.ParamType):
     metavar="GPU:FACTOR",
     help="A slow GPU; may be given again.",
 )
-@click.option(
-    "--kill-at",
-    "kills",
-    type=Rate("5"),
-    multiple=True,
-    metavar="SECONDS",
-    help="Kill a GPU in the middle of a batch; may be given again.",
-)
-@click.option(
-    "--hang-at",
-    "hangs",
-    type=Rate("5"),
-    multiple=True,
-    metavar="SECONDS",
-    help="Let a batch never come back; --overdue-ms notices.",
-)
+@kill_option
+@hang_option("Let a batch never come back; --overdue-ms notices. May be given again.")
 @click.option(
     "--detect-ms",
     "detect",
@@ -132,12 +125,7 @@ class Slow(click.ParamType):
     show_default=True,
     help="Of the intervals.",
 )
-@click.option(
-    "--save-trace",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=None,
-    help="Write the first run's trace as JSON Lines; it replays exactly.",
-)
+@save_trace_option
 @json_option
 @explained
 def sim(as_json: bool, **options: Any) -> None:

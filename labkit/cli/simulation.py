@@ -1,12 +1,13 @@
 """What `labkit sim` runs: its command line read and checked, one run, and replications."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from labkit.cli.arrivals import requests_of
 from labkit.cli.common import (
     MOST_REQUESTS,
     Load,
@@ -15,6 +16,7 @@ from labkit.cli.common import (
     load_from,
     settings_from,
 )
+from labkit.cli.runs import check_faults, check_save_trace, write_trace
 from labkit.core.messages import Request
 from labkit.core.settings import PATIENT, SERVED, Settings
 from labkit.core.units import S, from_seconds
@@ -43,12 +45,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
 
     load = load_from(options)
     settings = settings_from(options, tiers=SERVED if options["expire"] else PATIENT)
-    save = options["save_trace"]
-    if save is not None and load.trace is not None and save.exists() and save.samefile(load.trace):
-        raise Problem(
-            f"--save-trace {save} is the file of --trace, and would overwrite what is read; "
-            "give another name"
-        )
+    check_save_trace(options["save_trace"], load)
     if options["replications"] > 1 and load.trace is not None:
         raise Problem(
             f"--replications {options['replications']} with --trace {load.trace}: a trace is one "
@@ -59,12 +56,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
             f"--hang-at {options['hangs'][0]:g} without --overdue-ms: nobody would ever notice; "
             "add --overdue-ms 250"
         )
-    for flag, times in (("--kill-at", options["kills"]), ("--hang-at", options["hangs"])):
-        if load.seconds is not None and times and max(times) >= load.seconds:
-            raise Problem(
-                f"{flag} {max(times):g} is after the end, {load.seconds:g} s; give an earlier "
-                "second, or a larger --seconds"
-            )
+    check_faults(load, options["kills"], options["hangs"])
     if load.seconds is not None and options["warm_up"] >= load.seconds:
         raise Problem(
             f"--warm-up {options['warm_up']:g} leaves nothing of {load.seconds:g} s; "
@@ -128,11 +120,8 @@ def single(plan: Plan) -> dict[str, Any]:
     with Progress(end_s, "virtual seconds") as progress:
         run = _simulate(plan, arrivals, plan.load.seed, save is not None, progress)
     if save is not None:
-        from labkit.core.trace import write_jsonl
-
         assert run.trace is not None
-        with save.open("w", encoding="utf-8") as file:
-            write_jsonl(run.trace, file)
+        write_trace(run.trace, save)
     return {
         **run.report(),
         "gpus": run.gpus,
@@ -192,29 +181,14 @@ def _simulate(
 
 
 def _arrivals(plan: Plan, seed: int, skips: Any) -> list[Request]:
-    """Requests from a seed, at the instants `labkit live` uses for it, or from a trace."""
-    from labkit.workload import (
-        PROCESSES,
-        crowd,
-        read_trace,
-        requests,
-        scale,
-        slice,
-        stream,
-        trace_requests,
-    )
+    """Requests at the instants that `labkit live` uses for this seed, or of a trace."""
+    from labkit.workload import crowd
 
-    load, tenants = plan.load, plan.options["tenants"]
-    share = plan.options["paid_share"]
+    tenants, share = plan.options["tenants"], plan.options["paid_share"]
     share = (1.0 if tenants == 1 else 0.5) if share is None else share
-    mix, who = crowd(tenants, share), stream(seed, "mix")
-    if load.trace is not None:
-        rows = slice(scale(read_trace(load.trace, skips), load.trace_scale), 0.0, load.seconds)
-        made = list(islice(trace_requests(rows, mix, who), MOST_REQUESTS + 1))
-        if len(made) > MOST_REQUESTS:
-            raise Problem(f"--trace {load.trace}: over {MOST_REQUESTS:,} rows; use --seconds")
-        return made
-    assert load.rate is not None
-    assert load.seconds is not None
-    process = PROCESSES[plan.options["process"]]
-    return requests(process(load.rate, load.seconds, stream(seed, "arrivals")), mix, who)
+    load = replace(plan.load, seed=seed)
+    came = requests_of(load, skips, plan.options["process"], crowd(tenants, share))
+    made = list(islice(came, MOST_REQUESTS + 1))
+    if len(made) > MOST_REQUESTS:
+        raise Problem(f"--trace {load.trace}: over {MOST_REQUESTS:,} rows; use --seconds")
+    return made

@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from labkit.core.contract import Scheduler
 from labkit.core.messages import BatchError, Command, Depart, Request, Result, RowError
+from labkit.core.said import said
 from labkit.core.settings import Settings
 
 FORMAT = 1
@@ -43,12 +44,15 @@ class Trace:
     """Settings, seed and steps of one run, from an empty start.
 
     `dropped` counts steps that a ring forgot; such a trace can be looked at but not replayed.
+    `said`: of a trace read from a file, what each step had said (`labkit.core.said`), if it holds
+    that.
     """
 
     settings: Settings
     seed: int = 0
     steps: deque[Step] = field(default_factory=deque)
     dropped: int = 0
+    said: list[int] | None = field(default=None, compare=False)
 
     def commands(self) -> Iterator[tuple[int, Command]]:
         """Every command with the instant at which it was given."""
@@ -150,13 +154,26 @@ def replay(
     return recorder.trace
 
 
+def first_difference(trace: Trace, again: Trace) -> int | None:
+    """The first step, counted from 0, at which a replay said something else; None if none did.
+
+    Raises ValueError when the trace does not hold what was said.
+    """
+    if trace.said is None:
+        raise ValueError("this trace does not hold what was said; record it again to compare")
+    pairs = zip(trace.said, again.steps, strict=True)
+    return next((n for n, (then, step) in enumerate(pairs) if then != said(step.commands)), None)
+
+
 # -- JSON Lines ---------------------------------------------------------------------------------
 
 
 def write_jsonl(trace: Trace, file: TextIO) -> None:
     """One header line, then one line a step; outputs are left out, faults are kept."""
-    header = {"format": FORMAT, "seed": trace.seed, "dropped": trace.dropped}
-    print(json.dumps({**header, "settings": trace.settings.as_dict()}), file=file)
+    header: dict[str, Any] = {"format": FORMAT, "seed": trace.seed, "dropped": trace.dropped}
+    told = trace.said or [said(step.commands) for step in trace.steps]
+    header["settings"], header["said"] = trace.settings.as_dict(), told
+    print(json.dumps(header), file=file)
     sizes: dict[int, int] = {}
     for step in trace.steps:
         for command in step.commands:
@@ -210,11 +227,15 @@ def read_jsonl(lines: Iterable[str]) -> Trace:
             if step.verb == "arrive":
                 _check_request(step.args[0], len(trace.settings.tiers))
             trace.steps.append(step)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise TraceFormatError(
                 f"line {number}: {line.strip()[:80]!r} is not a step ({error}); "
                 "the file was cut or edited: record it again"
             ) from error
+    if trace.said is not None and len(trace.said) != len(trace.steps):
+        raise TraceFormatError(
+            f"{len(trace.steps)} steps of {len(trace.said)}; the file was cut: record it again"
+        )
     return trace
 
 
@@ -247,8 +268,11 @@ def _header_from(line: str) -> Trace:
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']}, this version reads {FORMAT}")
         settings = Settings.from_dict(header["settings"])
-        return Trace(settings, header["seed"], dropped=header["dropped"])
-    except (ValueError, TypeError, KeyError) as error:
+        told = header.get("said")
+        if told is not None and not (type(told) is list and all(type(n) is int for n in told)):
+            raise ValueError("said is no list of whole numbers")
+        return Trace(settings, header["seed"], dropped=header["dropped"], said=told)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise TraceFormatError(
             f"line 1: {line.strip()[:80]!r} is not the header of a labkit trace ({error}); "
             "write one with write_jsonl or `labkit sim --save-trace FILE`"

@@ -72,7 +72,7 @@ def remembered(path: Path, key: str) -> Plan | None:
     """The plan stored under a key; None when there is none or the file cannot be read."""
     try:
         return Plan(**json.loads(path.read_text())[key])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -80,7 +80,7 @@ def remember(path: Path, key: str, found: Plan) -> None:
     """Store a plan beside those of other devices; a place that cannot be written is no error."""
     try:
         stored = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         stored = {}
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -123,7 +123,7 @@ def load(path: Path) -> Record:
         plain = json.loads(path.read_text())
         claimed = plain.pop("checksum")
         found = Record(**plain)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadRecord(
             f"{path.name}: no record ({error}); make it with `labkit measure`"
         ) from error

@@ -276,6 +276,6 @@ def _outcome_of(ticket: int, sent: Send) -> Output | End:
         status = {429: Outcome.REJECTED, 504: Outcome.EXPIRED, 503: Outcome.CANCELLED}
         ended = status.get(sent.status, Outcome.FAILED)
         return End(ticket, ended, json.loads(sent.body)["error"])
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         why = f"no output in the body kept under this key: {error!r}; make it as {__name__}.render"
         return End(ticket, Outcome.FAILED, why)

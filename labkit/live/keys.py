@@ -95,7 +95,7 @@ class KeyFile:
             Keyring(accounts)
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise KeyProblem(
                 f"{self.path} is not a file of keys ({error}); mend it, or move it away and add "
                 "the keys again"

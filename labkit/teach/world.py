@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from heapq import heappop, heappush
-from random import Random
 from typing import Any, Literal, Self
 
 from labkit.core.batching import FerryRule
@@ -30,6 +29,7 @@ from labkit.live.ledger import Group
 from labkit.teach.key_laws import KeyLaws
 from labkit.teach.laws import LawBroken, Laws
 from labkit.teach.rig import CANCEL, DRAIN, FINISH, JOIN, LOSE, Gate, stamp
+from labkit.workload import stream
 
 Call = Literal["call", "again", "other", "leave", "wait_over"]
 GpuFault = Literal["kill", "hang", "late", "straggle", "raise", "short", "row", "drain"]
@@ -227,7 +227,7 @@ class World:
         self._group = Group(FerryRule(4, 3 * MS))
         self._written: list[Commit] = []
         self._full = False
-        gateway = self.parts.gateway(settings, Random(self._seed))
+        gateway = self.parts.gateway(settings, stream(self._seed, "gateway"))
         recorder = Recorder(gateway, settings, self._seed)
         self.traces.append(recorder.trace)
         max_wait = settings.max_wait if settings.rule == "ferry" else None

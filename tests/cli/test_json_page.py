@@ -50,6 +50,15 @@ def test_every_key_is_documented_under_its_command(labkit, words):
     assert undocumented(labkit(command, *options, "--json").report, section) == set()
 
 
+def test_every_key_of_a_replay_is_documented(labkit, tmp_path):
+    path = tmp_path / "run.jsonl"
+    labkit("sim", "--rate", "100", "--seconds", "1", "--save-trace", str(path))
+    path.write_text(path.read_text().replace('"max_batch": 100', '"max_batch": 2'))
+    report = labkit("replay", str(path), "--json").report
+    assert report["differs"] is not None
+    assert undocumented(report, SECTIONS["replay"] + SECTIONS["sim"]) == set()
+
+
 def test_every_key_of_the_doctor_is_documented(labkit):
     report = labkit("doctor", "--json").report
     assert set(report) <= set(re.findall(r"`([a-z0-9_]+)`", SECTIONS["doctor"]))

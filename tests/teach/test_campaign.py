@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -19,6 +18,7 @@ from labkit.teach.planted import OF_THE_GATEWAY, PLANTED
 from labkit.teach.rig import stamp
 from labkit.teach.world import Event, Parts, Schedule, World, render
 from labkit.viz.segments import dock_segments
+from labkit.workload import stream
 
 
 @cache
@@ -100,7 +100,7 @@ def test_a_kept_trace_replays_and_is_drawn_by_the_dock(name: str, tmp_path: Path
     small = caught(name)[2]
     path = tmp_path / save(small, tmp_path, "it")[1]
     trace = read_jsonl(path.read_text(encoding="utf-8").splitlines())
-    gateway = PLANTED[name].parts.gateway(trace.settings, Random(trace.seed))
+    gateway = PLANTED[name].parts.gateway(trace.settings, stream(trace.seed, "gateway"))
     replayed = replay(trace, gateway, stamp)
     assert replayed.steps == small.traces[0].steps
     assert dock_segments(replayed)["docks"]
