@@ -112,7 +112,7 @@ def _drawer(path: Path | None, theme: str) -> Callable[[Any, str], None]:
         raise Problem("--picture: matplotlib cannot be imported; pip install 'labkit[lab]'")
 
     def draw(outcome: Any, title: str) -> None:
-        from labkit.viz.load_picture import load_picture
+        from labkit.viz.loads import load_picture
 
         load_picture(outcome, title=title, theme=cast("Theme", theme)).save(path)
         click.echo(f"picture: {path}", err=True)

@@ -23,6 +23,7 @@ A cell's first line says what it is, after `# %%`:
 - `tags=["answer"]`: answers a prediction; its outputs are folded in the learner's notebook.
 - `tags=["nbval-ignore-output"]`, `["raises-exception"]`, `["live"]`, `["gpu-extra"]`: how it is
   tested. The cell that calls `start("NN")` names this machine, so its output is never compared.
+- `extras="http"`, on the cell that calls `start`: what the setup cell installs beside `lab`.
 - `only="learner"` or `only="solved"`: in one of the two notebooks alone.
 '''
 
@@ -56,9 +57,12 @@ if find_spec("labkit") is None:
 
     wheel = next(Path().glob("labkit-*.whl"), None)
     assert wheel, "upload the file that `pip wheel --no-deps .` makes in a checkout of the lab"
-    subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", f"{wheel}[lab]"])
+    subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", f"{wheel}[EXTRAS]"])
 """
-"""The first code of a notebook that calls `start`, folded away; such machines bring a torch."""
+"""The first code of a notebook that calls `start`, folded away; such machines bring a torch.
+
+EXTRAS stands for `lab` and what else the notebook needs.
+"""
 
 
 class SourceError(ValueError):
@@ -113,8 +117,9 @@ def notebook(source: Path, build: Build) -> NotebookNode:
         seen[heading] += 1
         if only == build:
             cells.append(_cell(cell, f"{heading}-{seen[heading]}", build, source.name))
-    if any(_starts_lab(cell) for cell in cells):
-        cells.insert(1, _setup_cell())
+    starting = [cell for cell in read.cells if _starts_lab(cell)]
+    if starting:
+        cells.insert(1, _setup_cell(starting[0].metadata.get("extras")))
     metadata = {"kernelspec": KERNEL, "language_info": LANGUAGE}
     own = {"source": f"src/{source.name}", "build": build}
     return NotebookNode(
@@ -129,13 +134,14 @@ def _starts_lab(cell: NotebookNode) -> bool:
     return cell.cell_type == "code" and bool(re.search(r"^start\(", cell.source, re.MULTILINE))
 
 
-def _setup_cell() -> NotebookNode:
+def _setup_cell(extras: str | None) -> NotebookNode:
+    text = SETUP.rstrip().replace("EXTRAS", ",".join(filter(None, ("lab", extras))))
     return nbformat.from_dict(
         {
             "cell_type": "code",
             "id": "setup",
             "metadata": {"jupyter": {"source_hidden": True}},
-            "source": SETUP.rstrip(),
+            "source": text,
             "execution_count": None,
             "outputs": [],
         }

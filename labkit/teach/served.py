@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
+from labkit.core.settings import CONTRACT_MAX_BATCH
+
 if TYPE_CHECKING:
     from labkit.live.loadtest_books import Outcome
+    from labkit.viz.board import Board, Moment
 
 START_WITHIN_S = 60.0
 END_WITHIN_S = 15.0
@@ -55,6 +58,7 @@ class Served:
         self.pid: int = said["pid"]
         self.keys: dict[str, str] = said["keys"]
         self._process = process
+        self._crowd: Outcome | None = None
         # Also when the name is bound anew in a notebook, and when the interpreter ends.
         self._end = weakref.finalize(self, _end, process)
 
@@ -143,6 +147,7 @@ class Served:
             for number, at in enumerate(poisson(rate, seconds, stream(seed, "arrivals")))
         ]
         test = LoadTest(target, arrivals, seed=seed, uvloop=False)
+        self._crowd = test.outcome
         books: Future[Outcome] = Future()
 
         def run() -> None:
@@ -153,6 +158,65 @@ class Served:
 
         threading.Thread(target=run, name="load", daemon=True).start()
         return books
+
+    # -- watching ---------------------------------------------------------------------------------
+
+    def board(self) -> "Board":
+        """This server in live numbers, with a button for each GPU that kills its process."""
+        from labkit.viz.board import Board
+
+        # A widget lives as long as the kernel, and a server no longer than its last reference.
+        found = weakref.ref(self)
+
+        def look() -> "Moment | None":
+            server = found()
+            return None if server is None else server.moment()
+
+        def kill(gpu: int) -> str:
+            server = found()
+            return "The server is gone." if server is None else server.strike(gpu)
+
+        return Board(look, kill)
+
+    def moment(self) -> "Moment | None":
+        """What a board shows now; None when the server is gone."""
+        try:
+            gpus, counted = self.gpus(), self.counters()
+        except ServeError:
+            return None
+        calls = {name: value for name, value in counted.items() if name.startswith("calls_total")}
+        answered = sum(value for name, value in calls.items() if '"answered"' in name)
+        aboard = counted["batch_rows_total"] - counted["returned_rows_total"]
+        crowd = self._crowd
+        sent, ended, lost = (crowd.offered, len(crowd.took), crowd.lost) if crowd else (0, 0, 0)
+        return {
+            "sent": sent,
+            "ended": ended,
+            "on_the_way": sent - ended - lost,
+            "answered": round(answered),
+            "refused": round(sum(calls.values()) - answered),
+            "depth": round(sum(v for n, v in counted.items() if n.startswith("queue_depth"))),
+            "again": max(round(aboard - counted["on_gpu_requests"]), 0),
+            "most": CONTRACT_MAX_BATCH,
+            "gpus": [
+                {
+                    "gpu": row["gpu"],
+                    "state": row["state"],
+                    "aboard": row["aboard"],
+                    "restarts": row["restarts"],
+                }
+                for row in gpus
+            ],
+        }
+
+    def strike(self, gpu: int) -> str:
+        """Kill this GPU's process, and say how many were aboard, or why it cannot be done."""
+        try:
+            aboard = sum(row["aboard"] for row in self.gpus() if row["gpu"] == gpu)
+            self.kill(gpu)
+        except ServeError as error:
+            return str(error)
+        return f"GPU {gpu} is dead, with {aboard} aboard."
 
     # -- the end ----------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ _HOME = {
     "budget_line": "style",
     "dock_png": "dock_twin",
     "dock_segments": "segments",
-    "load_picture": "load_picture",
+    "load_picture": "loads",
     "run_by_hand": "hand",
     "use_style": "style",
 }

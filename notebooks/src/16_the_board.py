@@ -14,15 +14,12 @@ gpus = 4
 crowd_rps = 400
 crowd_seconds = 4
 
-# %%
-from statistics import median
+# %% extras="http"
 from time import sleep
 
-from labkit.core.units import MS, to_ms
-from labkit.teach.kill_switch import KillSwitch
 from labkit.teach.notebook import cards, start
 from labkit.teach.served import serve
-from labkit.viz.charts import curves
+from labkit.viz import load_picture
 
 try:
     from openai import AuthenticationError, OpenAI
@@ -38,16 +35,20 @@ start("16")
 # one place that knows which request is on which GPU.
 #
 # ```text
-#  clients      front door              gateway                                   GPUs
-# +--------+   +----------------+      +----------------------------------+      +-------+
-# | openai |==>| key -> tenant, |=====>| queues: returned > paid > free   |=====>| GPU 0 |
-# | curl   |   |        tier    |      | batcher: full, or oldest is due  |=====>| GPU 1 |
-# | a load |<==| depth limit    |<=====| dispatcher: a GPU with a place   |=====>|  ...  |
-# +--------+   | idempotency    |answer| mapping: request -> batch, GPU   |<=====|       |
-#              +----------------+      +----------------------------------+ done +-------+
-#                  :         ^                 :                ^                    :
-#                  v         :.................:                :....................:
-#               /metrics       depth, drain rate                  lost: back to the head
+# clients        openai, curl, a load of thousands
+#    |  ^
+#    v  |        requests down, answers up
+# front door     key -> tenant and tier
+#    |  :        idempotency, depth limit, /metrics
+#    |  :
+#    v  :        depth and drain rate, back up
+# gateway        queues: returned > paid > free
+#    |  :        batcher: full, or oldest is due
+#    |  :        dispatcher: a GPU with a place
+#    |  :        mapping: request -> batch, GPU
+#    |  :
+#    v  :        lost: back to the head
+# GPUs           one batch each
 # ```
 #
 # The mapping table stands in the gateway, and nowhere else. The door knows *who* asks, and whether it
@@ -63,6 +64,14 @@ server = serve(gpus)
 print(f"LIVE  process {server.pid}, a free port of this machine, keys for {', '.join(server.keys)}")
 for row in server.gpus():
     print(f"LIVE  GPU {row['gpu']}: {row['state']}, model {row['model']}, process {row['pid']}")
+
+# %% [markdown]
+# And here is the board again, with its numbers in it. It looks at the server by itself, so leave it in
+# view: what you do further down moves it.
+
+# %% tags=["live", "nbval-ignore-output"]
+board = server.board()
+board
 
 # %% [markdown]
 # ## Ask like a stranger
@@ -148,8 +157,12 @@ for name, value in before.items():
 # earlier ones have been answered, and latency counts from those instants. A load that waits for its
 # answers would slow down just when the server does, and never see the queue.
 #
-# Halfway through, the GPU with the most aboard is killed. Commit: how many of the crowd get no answer? How
-# much later than the others do those aboard arrive?
+# Halfway through, the GPU with the most aboard is killed. Commit: how many of the crowd get no answer?
+# How much later than the others do those aboard arrive? Which number on the board never goes back to
+# zero?
+
+# %% tags=["live", "nbval-ignore-output"]
+board
 
 # %% tags=["live", "nbval-ignore-output", "answer"]
 crowd = server.offer(crowd_rps, crowd_seconds, keyed=0.1)
@@ -169,25 +182,13 @@ print(
 )
 
 # %% tags=["live", "nbval-ignore-output", "answer"]
-slots = {}
-for at, took in zip(books.at, books.took):
-    slots.setdefault(at // (50 * MS), []).append(to_ms(took))
-seconds = [slot / 20 for slot in sorted(slots)]
-curves(
-    {
-        "slowest": (seconds, [max(slots[slot]) for slot in sorted(slots)]),
-        "median": (seconds, [median(slots[slot]) for slot in sorted(slots)]),
-    },
-    x="second in which a request was due",
-    y="ms until its answer",
-    says="The hump is the boat that sank: its passengers crossed twice, and came late.",
-    budget=True,
-)
+load_picture(books)
 
 # %% [markdown]
-# The height of the hump is what was lost of the first crossing, and one crossing more. No client
-# retried, for no client was told. A client sees a slower answer, and the reserve in the budget is what
-# made it one and not an error.
+# Every answer is a dot, at the instant at which its request was due. The bump in the middle is the
+# boat that sank: its passengers crossed twice. Its height is what was lost of the first crossing, and
+# one crossing more. No client retried, for no client was told. A client sees a slower answer, and the
+# reserve in the budget is what made it one and not an error.
 #
 # ## Whose books are right?
 #
@@ -209,8 +210,9 @@ print(f"LIVE  batches of those who had been lost: {grew(returned)}")
 
 # %% [markdown]
 # Those who went aboard and did not come back are those who sank; each of them went aboard once more.
-# *Computed twice, answered once*: the sentence from 06, as a difference of two counters. And the
-# receipt of the boat that took them says why it left:
+# *Computed twice, answered once*: the sentence from 06, as a difference of two counters. It is the
+# number that stays on the board, under *out again*. And the receipt of the boat that took them says
+# why it left:
 
 # %% tags=["live", "nbval-ignore-output"]
 for receipt in server.receipts():
@@ -222,21 +224,25 @@ for receipt in server.receipts():
 # %% [markdown]
 # ## Your turn at the switch
 #
-# One button a GPU. Run the second cell, which sends another crowd and returns at once, and press while
-# it is on its way. Then run the third. Kill two. Kill all four: what do you expect to see then, and
-# in which of the numbers?
+# One button a GPU. The next cell sends another crowd and returns at once: press while it is on its way.
+# Kill two. Run it again and kill all four: what do you expect to see then, and in which of the numbers?
 
 # %% tags=["live", "nbval-ignore-output"]
-KillSwitch(server)
+crowd = server.offer(crowd_rps, 2 * crowd_seconds, seed=17)
+board
+
+# %% [markdown]
+# When the crowd is home, read its books. A bump is a death, and you know when you pressed.
 
 # %% tags=["live", "nbval-ignore-output"]
-crowd = server.offer(crowd_rps, crowd_seconds, seed=17)
-
-# %% tags=["live", "nbval-ignore-output"]
-told = crowd.result().report()
+books = crowd.result()
+told = books.report()
 print(f"LIVE  {told['offered']} asked, {told['answered']} answered, {told['lost']} got no answer")
-print(f"LIVE  statuses {told['statuses']}, P95 {told['latency_ms']['p95']:.0f} ms")
+print(f"LIVE  {told['wrong_tag']} got somebody else's; statuses {told['statuses']}")
 print("LIVE  restarts:", {row["gpu"]: row["restarts"] for row in server.gpus()})
+
+# %% tags=["live", "nbval-ignore-output"]
+load_picture(books)
 
 # %% [markdown]
 # Did all four cost an answer? A process is back in a moment, and the queue held everybody meanwhile,
@@ -301,6 +307,7 @@ cards("16")
 # %% [markdown]
 # ## Go deeper
 #
-# The same from two terminals: `labkit serve` in one, `labkit loadtest --rate 1000 --seconds 10` in the
-# other, and `curl` for `/metrics`. The door is `labkit/live/http/front.py`, the way of a request
-# through the gateway is `labkit/core/gateway.py`, and each reads from top to bottom.
+# The same from two terminals: `labkit serve` in one, and in the other, with the key that it shows,
+# `labkit loadtest --key KEY --rate 1000 --seconds 10 --picture load.png`; `curl` for `/metrics`. The
+# door is `labkit/live/http/front.py`, the way of a request through the gateway is
+# `labkit/core/gateway.py`, and each reads from top to bottom.

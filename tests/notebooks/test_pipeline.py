@@ -135,6 +135,15 @@ def test_the_cell_that_names_the_machine_is_never_compared(folder):
     assert kept == [{"tags": ["nbval-ignore-output"]}, {}]
 
 
+def test_the_setup_cell_installs_the_extras_that_the_notebook_names(folder):
+    source = folder / "src" / "01_double.py"
+    for head, extras in (("# %%", "[lab]"), ('# %% extras="http"', "[lab,http]")):
+        source.write_text(f'# %% [markdown]\n# # One\n\n{head}\nstart("01")', encoding="utf-8")
+        setup, starts = notebook(source, "learner").cells[1:]
+        assert f'"install", "-q", f"{{wheel}}{extras}"])' in setup.source
+        assert starts.metadata == {"tags": ["nbval-ignore-output"]}
+
+
 def test_drift_says_what_differs_and_how_to_mend_it(folder):
     source = folder / "src" / "01_double.py"
     assert pipeline.drift(folder) == [

@@ -13,7 +13,6 @@ import pytest
 
 from labkit.gpu.tag import carries
 from labkit.teach import thin_client
-from labkit.teach.kill_switch import KillSwitch
 from labkit.teach.served import ServeError, serve, served
 
 pytestmark = pytest.mark.live
@@ -95,17 +94,27 @@ def test_a_gpu_that_is_not_there_cannot_be_killed(server):
         server.kill(9)
 
 
-def test_a_button_kills_the_gpu_it_names(server):
+def test_a_button_of_the_board_kills_the_gpu_it_names(server):
     until(lambda: all(gpu["state"] == "ready" for gpu in server.gpus()))
     pid = server.gpus()[1]["pid"]
-    switch = KillSwitch(server)
-    assert [button.description for button in switch.buttons] == ["Kill GPU 0", "Kill GPU 1"]
-    switch.buttons[1].click()
-    assert switch.said.value == "GPU 1 is dead, with 0 aboard."
+    board = server.board()
+    assert [row["gpu"] for row in board.now["gpus"]] == [0, 1]
+    board._pressed(board, {"type": "kill", "gpu": 1, "ask": "x"}, [])
+    assert board.told == {"ask": "x", "words": "GPU 1 is dead, with 0 aboard."}
     until(lambda: server.gpus()[1]["pid"] not in (None, pid))
-    shown = switch._repr_mimebundle_()
-    assert shown["text/plain"] == "Buttons, in a running notebook: Kill GPU 0, Kill GPU 1."
-    assert "application/vnd.jupyter.widget-view+json" in shown
+    assert board.press(9).endswith("no GPU '9' here")
+    board.close()
+
+
+def test_the_numbers_on_the_board_move_by_themselves_and_add_up(server):
+    board = server.board()
+    answered = board.now["answered"]
+    report = server.offer(rate=200, seconds=0.5).result(20).report()
+    until(lambda: board.now["answered"] - answered == report["answered"])
+    until(lambda: board.now["on_the_way"] == 0)
+    assert board.now["sent"] == board.now["ended"] == report["offered"] > 50
+    assert f"{report['offered']} sent, 0 on their way" in repr(board)
+    board.close()
 
 
 def test_the_thin_client_does_what_the_lab_asks_of_the_real_one(server):
@@ -128,9 +137,12 @@ def test_the_thin_client_does_what_the_lab_asks_of_the_real_one(server):
 
 def test_stopped_it_is_gone_with_its_workers_and_says_so():
     server = serve(gpus=2)
+    board = server.board()
     processes = family(server.pid)
     assert len(processes) >= 3
     assert server.stop() == 0
+    until(lambda: board.over)
+    assert board.now["gpus"][0]["state"] == "ready"
     assert server.stop() == 0
     assert all(map(gone, processes))
     with pytest.raises(ServeError, match="ended> does not answer"):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.core.units import MS, S
-from labkit.viz.load_picture import load_picture
+from labkit.viz.loads import load_picture
 from labkit.viz.load_shape import NO_ANSWER, load_shape
 
 
