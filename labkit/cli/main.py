@@ -32,6 +32,7 @@ COMMANDS: dict[str, Entry] = {
     "bench": Entry("labkit.cli.bench:bench", "Our speed beside that of peers, as ratios."),
     "notebooks": Entry("labkit.cli.notebooks:notebooks", "Build the notebooks, or find drift."),
     "run": Entry("labkit.cli.run:run", "Run a notebook with parameters of your own."),
+    "progress": Entry("labkit.cli.learner:progress", "What is done; take it to another machine."),
     "measure": Entry("labkit.cli.measure:measure", "Measure this machine; keep the figures."),
 }
 """In the order of the help page; a new command is one line here."""

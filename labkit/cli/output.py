@@ -14,6 +14,11 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
+def print_json(report: Mapping[str, Any]) -> None:
+    """One JSON object, in the order given; nan and inf are no JSON: use None."""
+    click.echo(json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False))
+
+
 Row = tuple[str, str] | tuple[str, str, str]
 
 
@@ -23,7 +28,7 @@ def emit(report: Mapping[str, Any], as_json: bool, rows: Callable[[], list[Row]]
     A row is a label, a value, and perhaps a remark. nan and inf are no JSON: use None.
     """
     if as_json:
-        click.echo(json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False))
+        print_json(report)
         return
     from rich.console import Console
     from rich.table import Table

@@ -40,6 +40,10 @@ class Later(Exception):
     """The file was written by a later version of the lab."""
 
 
+class NoProgress(ValueError):
+    """A file that holds no progress: says which, why, and that nothing was changed."""
+
+
 def file() -> Path:
     """Where progress is kept; it need not exist."""
     return home_dir() / "progress.json"
@@ -82,6 +86,41 @@ def export(to: Path | str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     _write(target, _read())
     return target
+
+
+def bring(source: Path | str) -> int:
+    """Add what another file of progress notes; of how many exercises.
+
+    What is here already stays, and what passed on either side has passed. Raises `NoProgress`,
+    `Later` or OSError, and has changed nothing then.
+    """
+    place = Path(source).expanduser()
+    try:
+        theirs = _records_in(_parsed(place.read_bytes(), place.name))
+    except _UNREADABLE as error:
+        raise NoProgress(
+            f"{place}: no progress of this lab ({error}); nothing was changed, give a file that "
+            "`labkit progress export` wrote"
+        ) from error
+    with _locked():
+        kept = _read()
+        ours = _records_in(kept)
+        for exercise_id, other in theirs.items():
+            _enter(kept, exercise_id, _both(ours.get(exercise_id, Record()), other))
+        _write(file(), kept)
+    return len(theirs)
+
+
+def _both(one: Record, other: Record) -> Record:
+    """What both together have done; the last check is that of whoever checked more often."""
+    later = other if other.attempts > one.attempts else one
+    return Record(
+        later.attempts,
+        max(one.hints, other.hints),
+        one.solution or other.solution,
+        one.passed or other.passed,
+        later.last,
+    )
 
 
 def erase(sure: bool = False) -> Page:
@@ -153,11 +192,15 @@ def _change(exercise_id: str, change: Any) -> None:
         with _locked():
             kept = _read()
             record = change(_records_in(kept).get(exercise_id, Record()))
-            entry = kept.setdefault("exercises", {}).setdefault(exercise_id, {})
-            entry.update(asdict(record))
+            _enter(kept, exercise_id, record)
             _write(file(), kept)
     except (Later, OSError) as error:
         _tell(f"progress is not kept: {error}")
+
+
+def _enter(kept: dict[str, Any], exercise_id: str, record: Record) -> None:
+    """Beside whatever a later version has noted of it."""
+    kept.setdefault("exercises", {}).setdefault(exercise_id, {}).update(asdict(record))
 
 
 def _read() -> dict[str, Any]:
@@ -168,20 +211,28 @@ def _read() -> dict[str, Any]:
     except FileNotFoundError:
         return {"format": FORMAT, "exercises": {}}
     try:
-        kept: dict[str, Any] = json.loads(text.decode("utf-8"))
-        if type(kept) is not dict or type(kept.get("format")) is not int:
-            raise ValueError("it is no progress file")
-        if kept["format"] > FORMAT:
-            raise Later(
-                f"{place.name} has format {kept['format']}, this lab reads {FORMAT}; "
-                "update labkit, the file is left as it is"
-            )
-        _records_in(kept)
-        return kept
-    except (ValueError, TypeError, AttributeError) as error:
+        return _parsed(text, place.name)
+    except _UNREADABLE as error:
         aside = _aside(place)
         _tell(f"{place.name} could not be read ({error}); it is kept as {aside.name}")
         return {"format": FORMAT, "exercises": {}}
+
+
+_UNREADABLE = (ValueError, TypeError, AttributeError, RecursionError)
+
+
+def _parsed(text: bytes, name: str) -> dict[str, Any]:
+    """The content of a progress file; one of `_UNREADABLE` for any other, or `Later`."""
+    kept: dict[str, Any] = json.loads(text.decode("utf-8"))
+    if type(kept) is not dict or type(kept.get("format")) is not int:
+        raise ValueError("it is no progress file")
+    if kept["format"] > FORMAT:
+        raise Later(
+            f"{name} has format {kept['format']}, this lab reads {FORMAT}; "
+            "update labkit, the file is left as it is"
+        )
+    _records_in(kept)
+    return kept
 
 
 def _records_in(kept: dict[str, Any]) -> dict[str, Record]:

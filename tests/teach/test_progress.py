@@ -11,7 +11,10 @@ import pytest
 from labkit.teach import progress as progress_file
 from labkit.teach.exercises import EXERCISES, Mark
 from labkit.teach.progress import (
+    Later,
+    NoProgress,
     Record,
+    bring,
     erase,
     export,
     file,
@@ -82,6 +85,8 @@ def test_what_another_version_noted_besides_is_kept():
         b'{"format": 1, "exercises": {"01.take": 3}}',
         b'{"format": 1, "exercises": {"01.take": {"attempts": "many"}}}',
         b"null",
+        b"[" * 100_000,
+        b'{"format": 1, "exercises": ' + b'{"x":' * 100_000 + b"1" + b"}" * 100_001,
     ],
 )
 def test_a_file_that_cannot_be_read_is_kept_aside_and_said(home, capsys, broken):
@@ -152,6 +157,44 @@ def test_export_copies_and_erase_asks(home, tmp_path):
     assert erase(sure=True).text == "forgotten: 1 exercise"
     assert records() == {}
     assert erase(sure=True).text == "forgotten: 0 exercises"
+
+
+def test_what_is_brought_adds_and_takes_nothing_away(home, tmp_path):
+    note_hint("01.take", 3)
+    note_check("01.take", Mark.FAILED)
+    note_check("01.take", Mark.FAILED)
+    note_check("02.max_wait", Mark.PASSED)
+    other = export(tmp_path / "other.json")
+    erase(sure=True)
+    note_check("01.take", Mark.PASSED)
+    note_solution("03.servers")
+    assert bring(other) == 2
+    assert records() == {
+        "01.take": Record(attempts=2, hints=3, passed=True, last="failed"),
+        "02.max_wait": Record(attempts=1, passed=True, last="passed"),
+        "03.servers": Record(solution=True),
+    }
+    before = file().read_bytes()
+    assert bring(other) == 2
+    assert file().read_bytes() == before
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"\xff", b"[" * 100_000, b'{"format": "one"}'])
+def test_what_is_no_progress_is_not_brought_and_changes_nothing(home, tmp_path, text):
+    note_check("01.take", Mark.PASSED)
+    before = file().read_bytes()
+    (tmp_path / "other.json").write_bytes(text)
+    with pytest.raises(
+        NoProgress, match=r"other\.json: no progress of this lab \(.*nothing was ch"
+    ):
+        bring(tmp_path / "other.json")
+    (tmp_path / "other.json").write_bytes(b'{"format": 2}')
+    with pytest.raises(Later, match="update labkit"):
+        bring(tmp_path / "other.json")
+    with pytest.raises(FileNotFoundError):
+        bring(tmp_path / "none.json")
+    assert file().read_bytes() == before
+    assert (tmp_path / "other.json").read_bytes() == b'{"format": 2}'
 
 
 def test_the_map_shows_each_notebook_and_the_next_twenty_minutes():
