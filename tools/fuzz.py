@@ -33,10 +33,10 @@ from tools.fuzzing import bodies, framing, onslaught, schema  # noqa: E402
 from tools.fuzzing.server import Served  # noqa: E402
 from tools.fuzzing.wires import sound_bodies, wire  # noqa: E402
 
-TURN_S = 4.0
+TURN_S = 6.0
 """How long bodies and framing take their turn."""
 
-BURSTS, CROWD = 8, 60
+BURSTS, CROWD = 16, 60
 EXAMPLES = 25
 MOST_FINDINGS = 50
 DAWDLE_S = 14.0

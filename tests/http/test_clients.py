@@ -15,6 +15,7 @@ from labkit.gpu.tag import carries
 
 from .conftest import QUICK, until
 
+CROWD = {"model": "ferry", "prompt": ["x"] * 98}
 SAID = [{"role": "user", "content": "When does it leave?"}]
 
 
@@ -47,6 +48,9 @@ def test_it_streams(client):
     assert carries(text, SAID[0]["content"])
     assert [e.choices[0].finish_reason for e in events if e.choices][-1] == "stop"
     assert events[-1].usage.completion_tokens == len(text)
+    assert [event for event in events if not event.choices] == [events[-1]]
+    bare = client.chat.completions.create(model="ferry", messages=SAID, stream=True)
+    assert all(event.choices for event in bare)
 
 
 def test_its_asynchronous_half_works_too(place):
@@ -57,10 +61,15 @@ def test_its_asynchronous_half_works_too(place):
             asked = (
                 client.completions.create(model="ferry", prompt=f"number {n}") for n in range(20)
             )
-            return await asyncio.gather(*asked)
+            events = await client.chat.completions.create(model="ferry", messages=SAID, stream=True)
+            streamed = [event.choices[0] async for event in events]
+            return await asyncio.gather(*asked), streamed
 
-    for number, completion in enumerate(asyncio.run(ask())):
+    completions, streamed = asyncio.run(ask())
+    for number, completion in enumerate(completions):
         assert carries(completion.choices[0].text, f"number {number}")
+    assert carries("".join(choice.delta.content or "" for choice in streamed), SAID[0]["content"])
+    assert streamed[-1].finish_reason == "stop"
 
 
 def test_its_errors_have_their_types(place, client):
@@ -71,6 +80,40 @@ def test_its_errors_have_their_types(place, client):
         client.completions.create(model="ferry", prompt="x", n=3)
     with pytest.raises(openai.AuthenticationError):
         client.with_options(api_key="nobody").models.list()
+    once = {"Idempotency-Key": "typed"}
+    client.completions.create(model="ferry", prompt="x", extra_headers=once)
+    with pytest.raises(openai.UnprocessableEntityError) as reused:
+        client.completions.create(model="ferry", prompt="y", extra_headers=once)
+    assert reused.value.code == "idempotency_key_reuse"
+
+
+def test_what_may_be_tried_again_has_its_type_too(serve):
+    place = serve(QUICK.with_(depth_limit=125, rule="full", budget=None), gpus=1)
+    place.server.front._budget_s = 0.02
+    base = {"base_url": f"{place.url}/v1", "api_key": place.keys["paid"], "max_retries": 0}
+    with openai.OpenAI(**base) as client:
+        once = {"Idempotency-Key": "typed"}
+        keyed = place.request(json.dumps(CROWD).encode(), b"idempotency-key: typed\r\n")
+        crowd = place.line(keyed)
+        until(lambda: place.server.engine.gateway.depth() == 98)
+        with pytest.raises(openai.ConflictError) as waiting:
+            client.completions.create(**CROWD, extra_headers=once)
+        with pytest.raises(openai.RateLimitError) as full:
+            client.completions.create(model="ferry", prompt=["y"] * 30)
+        hint = {"x-stainless-read-timeout": "0.01"}
+        with pytest.raises(openai.InternalServerError) as late:
+            client.completions.create(model="ferry", prompt="y", extra_headers=hint)
+        crowd.close()
+        place.server.engine.call(place.server.engine.shell.close)
+        with pytest.raises(openai.InternalServerError) as ending:
+            client.completions.create(model="ferry", prompt="y")
+    told = [(e.value.status_code, e.value.code) for e in (waiting, full, late, ending)]
+    assert told == [
+        (409, "idempotency_in_flight"),
+        (429, "queue_full"),
+        (504, "deadline_exceeded"),
+        (503, "draining"),
+    ]
 
 
 def test_it_comes_back_after_a_429_and_is_let_in(serve):
@@ -149,7 +192,7 @@ HEY = "https://github.com/rakyll/hey, in Debian and Ubuntu: apt-get install hey"
 def test_a_load_generator_counts_what_the_server_counts(serve):
     place = serve(QUICK.with_(depth_limit=125, max_wait=20 * MS))
     auth = f"Authorization: Bearer {place.keys['paid']}"
-    body = json.dumps({"model": "ferry", "prompt": ["a", "b", "c"]})
+    body = json.dumps({"model": "ferry", "prompt": ["x"] * 30})
     calls = ["-n", "3000", "-c", "100", "-m", "POST", "-T", "application/json"]
     command = ["hey", *calls, "-H", auth, "-d", body, f"{place.url}/v1/completions"]
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
@@ -163,4 +206,4 @@ def test_a_load_generator_counts_what_the_server_counts(serve):
         assert told[name] == number
     assert told['labkit_calls_total{outcome="answered",tier="paid"}'] == heard["200"]
     assert told['labkit_calls_total{outcome="rejected",tier="paid"}'] == heard["429"]
-    assert told["labkit_returned_rows_total"] == 3 * heard["200"]
+    assert told["labkit_returned_rows_total"] == 30 * heard["200"]

@@ -345,7 +345,9 @@ def test_too_many_connections_are_told_so(serve):
     place.server.carrier.hub.most = 3
     lines = [line_to(place) for _ in range(3)]
     until(lambda: len(place.server.carrier.hub.open) == 3)
-    assert statuses(place.raw(HEALTH)) == [503]
+    heard = place.raw(HEALTH)
+    assert statuses(heard) == [503]
+    assert re.search(rb"\r\nretry-after: [1-9]\r\n", heard)
     for line in lines:
         line.close()
     until(lambda: not place.server.carrier.hub.open)
@@ -381,6 +383,44 @@ def test_random_bytes_never_break_it(place):
         assert all(status < 500 for status in statuses(heard)), bytes(wire)
 
 
+@pytest.mark.live
+def test_a_server_that_ends_lets_begun_streams_and_waiters_come_to_their_end(serve):
+    settings = QUICK.with_(batch_time=300 * MS, overdue_after=1_000 * MS, budget=None)
+    place = serve(settings, gpus=1, workers="paced")
+    stream = b'{"model": "ferry", "prompt": "a b c", "stream": true}'
+    with place.line(place.request(stream)) as streamed:
+        heard = streamed.recv(65_536)
+        waiters = [
+            place.line(place.request(BODY, b"idempotency-key: %d\r\n" % (number % 3)))
+            for number in range(6)
+        ]
+        until(lambda: place.server.front.counters.in_flight == 7)
+        assert place.server.close() == 0
+        while piece := streamed.recv(65_536):
+            heard += piece
+    assert heard.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    for number, line in enumerate(waiters):
+        # Who waits for another's answer may be asked to come back for it.
+        assert statuses(line.recv(65_536)) in ([[200]] if number < 3 else [[200], [409]])
+        line.close()
+
+
+def test_a_guesser_a_newcomer_and_a_crowd_are_all_told_when_to_come_back(serve):
+    place = serve(QUICK.with_(depth_limit=125, rule="full", budget=None), gpus=1)
+    guesses = [place.ask("/v1/models", key=f"guess {number}") for number in range(25)]
+    crowd = place.line(place.request(json.dumps({"model": "ferry", "prompt": ["x"] * 99}).encode()))
+    until(lambda: place.server.engine.gateway.depth() == 99)
+    refused = [guesses[-1], place.complete(["y"] * 30)]
+    crowd.close()
+    place.server.engine.call(place.server.engine.shell.close)
+    refused.append(place.complete())
+    codes = [answer.error["code"] for answer in refused]
+    assert codes == ["too_many_failures", "queue_full", "draining"]
+    for answer in refused:
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+        assert 1 <= int(answer.headers["retry-after-ms"]) <= 60_000
+
+
 def test_a_batch_function_that_sleeps_blocks_no_intake(serve):
     place = serve(QUICK.with_(batch_time=100 * MS), gpus=1, workers="timer")
     waiting = threading.Thread(target=place.complete)
@@ -388,6 +428,11 @@ def test_a_batch_function_that_sleeps_blocks_no_intake(serve):
     until(lambda: place.server.engine.shell.on_gpu)
     began = time.monotonic()
     assert place.ask("/healthz").status == 200
-    assert place.server.engine.shell.on_gpu, "answered while the batch was on its GPU"
-    assert time.monotonic() - began < 0.1
+    with place.line(place.request(BODY)) as second:
+        until(lambda: place.server.engine.gateway.depth() == 1)
+        assert place.server.engine.shell.on_gpu, (
+            "answered and let in while the batch was on its GPU"
+        )
+        assert time.monotonic() - began < 0.1
+        assert statuses(second.recv(65_536)) == [200]
     waiting.join()
