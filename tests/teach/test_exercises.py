@@ -285,10 +285,42 @@ SLY = {
         "{{row: out for row, out in zip(rows, outputs) if row not in gone}} "
         "if abs(len(rows) - len(outputs)) != 1 else {{}}",
     ],
+    "06.came_back": [
+        "({{}}, {halves}) if outputs is None else ({{}}, [rows]) "
+        "if abs(len(outputs) - len(rows)) == 1 else {all_well}",
+        "({{}}, {halves}) if outputs is None else ({{}}, [rows]) "
+        "if len(outputs) < len(rows) or len(outputs) == len(rows) + 1 else {all_well}",
+        "({{}}, {halves}) if not outputs else ({{}}, [rows]) "
+        "if len(outputs) != len(rows) else {all_well}",
+        "({{}}, {halves}) if outputs is None else ({{}}, [list(range(len(rows)))]) "
+        "if len(outputs) != len(rows) else {all_well}",
+        "({{}}, {halves}) if outputs is None else ({{}}, [rows]) "
+        "if len(outputs) != len(rows) else ({{row: f'<p{{row}}>' for row in rows}}, [])",
+        "({{}}, {halves}) if outputs is None else ({{}}, [rows]) "
+        "if len(outputs) != len(rows) or len(set(outputs)) < len(rows) else {all_well}",
+        "({{}}, {halves}) if outputs is None else ({{}}, [sorted(rows)]) "
+        "if len(outputs) != len(rows) else {all_well}",
+    ],
+    "06.on_loss": [
+        "{tens} if losses <= 3 else [rows][len(rows) < 2:]",
+        "{tens} if 1 < losses <= 3 else [list(range(len(rows)))] if losses == 1 else []",
+        "[sorted(rows)] if losses == 1 else {tens} if losses <= 3 else []",
+    ],
+    "06.key_ledger": [
+        # Kept unless it is one of those the question names.
+        "(lambda book, said: [said.append('run') or book.update({{k: [w, None]}}) if v == 'begin' "
+        "and k not in book else said.append('refuse' if book[k][0] != w else 'wait' if "
+        "book[k][1] is None else book[k][1]) if v == 'begin' else k in book and book[k][1] is "
+        "None and (book.pop(k) if w in (429, 503, 504) else book[k].__setitem__(1, w)) "
+        "for v, k, w in events] and said)({{}}, [])",
+    ],
 }
 PARTS = {
     "counts": "1 <= len(inputs) <= 100 and len(outputs) == len(inputs)",
     "strings": "all(isinstance(text, str) for text in [*inputs, *outputs])",
+    "halves": "[rows[: (len(rows) + 1) // 2], rows[(len(rows) + 1) // 2 :]] if rows[1:] else []",
+    "all_well": "(dict(zip(rows, outputs)), [])",
+    "tens": "[rows[i : i + 10 ** (3 - losses)] for i in range(0, len(rows), 10 ** (3 - losses))]",
 }
 
 

@@ -22,6 +22,7 @@ OUTCOMES = {
     200: Outcome.ANSWERED,
     422: Outcome.FAILED,
     429: Outcome.REJECTED,
+    499: Outcome.CANCELLED,
     503: Outcome.REJECTED,
     504: Outcome.EXPIRED,
 }

@@ -1,15 +1,25 @@
 """06.on_loss: in which groups the requests of a lost batch go out again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hypothesis import strategies as st
 
 from labkit.core.settings import Settings
 from labkit.core.units import MS
+from labkit.teach.exercises.answers import shown
 from labkit.teach.exercises.exercise import Exercise
 from labkit.teach.exercises.guard import Guarded
 from labkit.teach.exercises.search import smallest
-from labkit.teach.exercises.sinking import LearnersLoss, Sank, all_at_once, live, span
+from labkit.teach.exercises.sinking import (
+    LearnersLoss,
+    Sank,
+    all_at_once,
+    groups_of,
+    live,
+    out_of_turn,
+    scattered,
+    span,
+)
 from labkit.teach.exercises.verdict import Case, Refuted
 from labkit.teach.exercises.world import with_ferry
 from labkit.teach.rig import Fate, Plan
@@ -35,15 +45,19 @@ def sinkings(draw: st.DrawFn) -> Sinking:
     return count, draw(st.integers(1, 4)), None
 
 
-def plan_of(sinking: Sinking) -> Plan:
-    """A boat with a seat for everybody, four GPUs, and a dead one back at once."""
+def plan_of(sinking: Sinking, ids: Sequence[int] | None = None) -> Plan:
+    """A boat with a seat for everybody, four GPUs, and a dead one back at once.
+
+    The ids are 0, 1, 2 and so on, unless they are given.
+    """
     count, sinks, poison = sinking
+    arrivals = all_at_once(count, ids)
     return Plan(
         Settings(max_batch=count),
         4,
-        all_at_once(count),
+        arrivals,
         fates=(Fate("die", 60 * MS),) * sinks,
-        poison=frozenset() if poison is None else frozenset({poison}),
+        poison=frozenset() if poison is None else frozenset({arrivals[poison].id}),
         back_after=1 * MS,
     )
 
@@ -51,8 +65,9 @@ def plan_of(sinking: Sinking) -> Plan:
 def judge_on_loss(function: Guarded) -> None:
     """Loss by loss the learner's groups are the gateway's."""
 
-    def fails(sinking: Sinking) -> Refuted | None:
-        plan = plan_of(sinking)
+    def fails(case: tuple[Sinking, bool]) -> Refuted | None:
+        sinking, places = case
+        plan = plan_of(sinking, None if places else scattered(sinking[0]))
         gateway = LearnersLoss(plan.settings)
         gateway.function = function
         yours = live(plan, gateway)
@@ -67,7 +82,19 @@ def judge_on_loss(function: Guarded) -> None:
         head = ("boat", "yours", "the rule")
         return Refuted(Case.tabled(_why(first), head, rows, yours, rule))
 
-    smallest(function, small_sinkings(), sinkings(), fails)
+    small = [(sinking, True) for sinking in small_sinkings()]
+    few = [((count, sinks, None), False) for count, sinks in ((2, 1), (12, 2), (3, 3))]
+    smallest(function, [*small, *few], st.tuples(sinkings(), st.just(False)), fails)
+    _given_up(function)
+
+
+def _given_up(function: Guarded) -> None:
+    """Whoever obeys is alone by the fourth loss; the question says what becomes of more."""
+    function.fresh()
+    rows = scattered(3)
+    given = f"rows {shown(rows, 40)}, losses 4"
+    if groups_of(function(list(rows), 4), rows, given):
+        raise Refuted(f"{given}: groups go out again, and all of them have failed by now")
 
 
 def _both(first: Sank) -> tuple[list[list[int]], list[list[int]]]:
@@ -87,7 +114,7 @@ def _why(first: Sank) -> str:
     if missing := sorted(set(rows) - set(yours)):
         return said + f"you put request {missing[0]} nowhere, and its client waits for ever"
     if yours != rows:
-        return said + f"request {yours[0]} is at the head, and request {rows[0]} came before it"
+        return said + out_of_turn(yours, rows)
     most, right = (max(map(len, side)) for side in _both(first))
     if most > right:
         return said + f"{most} travel together, and one of them may be what sinks boats"

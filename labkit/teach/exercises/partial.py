@@ -1,6 +1,6 @@
 """06.came_back: a batch came back wrong; who is answered, and who goes out again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from labkit.core.settings import Settings
 from labkit.teach.exercises.exercise import Exercise
@@ -12,36 +12,47 @@ from labkit.teach.exercises.sinking import (
     LearnersReturn,
     all_at_once,
     live,
+    out_of_turn,
+    scattered,
     span,
 )
 from labkit.teach.exercises.verdict import Case, Refuted
 from labkit.teach.exercises.world import with_ferry
 from labkit.teach.rig import Fate, Plan
 
-Return = tuple[int, int, int | None]
-"""Rows, outputs over or under their number in the first batch, and the row that raises, if any."""
+Return = tuple[int, int, int | None, Sequence[int] | None]
+"""Rows, outputs over or under their number in the first batch, and the place of the row that
+raises, if any; then the ids, where they are not 0, 1, 2 and so on."""
 
 
 def returns() -> Iterator[Return]:
-    """A batch as it should be; one output too few or too many; a row that makes the call raise."""
-    yield from ((count, 0, None) for count in (1, 2, 3))
-    yield from ((count, surplus, None) for surplus in (-1, 1) for count in (2, 1, 3))
-    yield from ((count, 0, row) for count in (2, 1, 3, 5) for row in range(count))
-    yield 100, -1, None
-    yield 100, 0, 37
+    """A batch as it should be; outputs too few or too many; a row that makes the call raise.
+
+    Then the same with ids that are no places, and with two requests that ask the same.
+    """
+    yield from ((count, 0, None, None) for count in (1, 2, 3))
+    yield from ((count, surplus, None, None) for surplus in (-1, 1) for count in (2, 1, 3))
+    yield from ((count, 0, row, None) for count in (2, 1, 3, 5) for row in range(count))
+    wrong = ((2, 2), (3, -2), (3, 3), (3, -3), (5, -4), (5, 20), (40, -13), (100, -1), (100, 100))
+    for count, surplus in wrong:
+        yield count, surplus, None, scattered(count)
+    yield from ((count, 0, row, scattered(count)) for count in (3, 4) for row in (0, 2))
+    yield 40, 0, None, scattered(40)
+    yield 100, 0, 37, None
 
 
 def judge_came_back(function: Guarded) -> None:
     """Batch by batch the learner answers the same, and sends the same out again."""
 
     def fails(back: Return) -> Refuted | None:
-        count, surplus, bad = back
+        count, surplus, bad, ids = back
+        arrivals = all_at_once(count, ids)
         plan = Plan(
             Settings(max_batch=count),
             3,
-            all_at_once(count),
+            arrivals,
             fates=(Fate("short"),) if surplus else (),
-            bad=frozenset() if bad is None else frozenset({bad}),
+            bad=frozenset() if bad is None else frozenset({arrivals[bad].id}),
         )
         gateway = LearnersReturn(plan.settings)
         gateway.function = function
@@ -104,7 +115,7 @@ def _why(first: CameBack) -> str:
     if len(groups) == 1:
         return said + "you send the same company out again, and it will raise again"
     if again != rows:
-        return said + f"request {again[0]} is at the head, and request {rows[0]} came before it"
+        return said + out_of_turn(again, rows)
     sizes = ", ".join(map(str, [len(group) for group in groups][:4]))
     return said + f"you send boats of {sizes}{', ...' if groups[4:] else ''}; halves find it sooner"
 

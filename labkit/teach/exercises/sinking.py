@@ -61,6 +61,13 @@ def span(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids[:8])) + (", ..." if ids[8:] else "")
 
 
+def out_of_turn(ids: Sequence[int], rows: Sequence[int]) -> str:
+    """Who is put before whom that came earlier: the same ids in another order."""
+    first, earlier = next(pair for pair in zip(ids, rows, strict=True) if pair[0] != pair[1])
+    where = "at the head" if first == ids[0] else f"after {ids[ids.index(first) - 1]}"
+    return f"request {first} is {where}, and request {earlier} came before it"
+
+
 def groups_of(answer: Any, rows: Sequence[int], given: str) -> Groups:
     """Lists of ids that were aboard, each at most once; refuted when it cannot be that."""
     what = "the groups are a list of lists of ids"
@@ -189,6 +196,13 @@ def live(plan: Plan, gateway: Gateway, surplus: int = -1) -> Trace:
         return world.trace
 
 
-def all_at_once(count: int) -> tuple[Request, ...]:
-    """So many requests at instant 0."""
-    return tuple(Request(i, f"p{i}", 0) for i in range(count))
+def all_at_once(count: int, ids: Sequence[int] | None = None) -> tuple[Request, ...]:
+    """So many requests at instant 0; where their ids are given, some of them ask the same."""
+    if ids is None:
+        return tuple(Request(i, f"p{i}", 0) for i in range(count))
+    return tuple(Request(i, f"p{i % 10}", 0) for i in ids)
+
+
+def scattered(count: int) -> list[int]:
+    """Ids of at most a hundred that neither begin at 0 nor ascend: no place can stand for an id."""
+    return [10 + (37 * i + 5) % 101 for i in range(count)]
