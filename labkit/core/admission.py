@@ -22,7 +22,7 @@ def default_depth_limit(
     """
     if budget is None:
         return None
-    waiting = max(budget - batch_time - network - reserve, 0)
+    waiting = budget - batch_time - network - reserve
     return max(gpus * max_batch * waiting // batch_time, max_batch)
 
 

@@ -103,18 +103,19 @@ class RandomChoice:
 
 def chooser_from(settings: Settings, rng: Rng | None) -> Chooser:
     """The chooser that the settings name; the random ones need an rng."""
-    if settings.dispatch == "least_loaded":
-        return LeastLoaded()
-    if settings.dispatch == "round_robin":
-        return RoundRobin()
-    if rng is None:
-        raise ConfigError(
-            f"dispatch {settings.dispatch!r} draws at random: pass rng=random.Random(seed)"
-        )
-    if settings.dispatch == "two_choices":
-        return TwoChoices(rng)
-    if settings.dispatch == "random":
-        return RandomChoice(rng)
+    match settings.dispatch:
+        case "least_loaded":
+            return LeastLoaded()
+        case "round_robin":
+            return RoundRobin()
+        case "two_choices" | "random" if rng is None:
+            raise ConfigError(
+                f"dispatch {settings.dispatch!r} draws at random: pass rng=random.Random(seed)"
+            )
+        case "two_choices":
+            return TwoChoices(rng)
+        case "random":
+            return RandomChoice(rng)
     assert_never(settings.dispatch)
 
 

@@ -341,8 +341,7 @@ class Door:
         for ticket in self._deadlines.expired(now):
             end = End(ticket, Outcome.EXPIRED, "deadline_exceeded")
             left += self._leave(end, self._key_of[ticket], now)
-        told = self.settle(self.scheduler.advance(now), now)
-        return [*left, *told] if left else told
+        return [*left, *self.settle(self.scheduler.advance(now), now)]
 
     def close(self, now: int) -> Sequence[DoorCommand]:
         """Admit nobody any more, if the scheduler can be closed; what is recorded still replays."""

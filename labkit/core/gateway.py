@@ -284,7 +284,7 @@ class Gateway:
         if losses > MAX_LOSSES:
             why = f"{losses} GPUs were lost with this request aboard, the last time alone"
             commands.extend(End(row.id, Outcome.FAILED, why) for row in rows)
-        elif rows:
+        else:
             self._push_front(replicas, [(piece, losses) for piece in after_loss(rows, losses)])
 
     def _push_front(

@@ -59,7 +59,6 @@ class FairQueue:
         self.depth = 0
         self.oldest_at = NEVER
         self._tiers = tuple(_Tier() for _ in timeouts)
-        self._impatient = any(timeout < NEVER for timeout in timeouts)
 
     def push(self, request: Request) -> bool:
         """Join the end of one's own line; whether that may change when anything is due.
@@ -104,13 +103,9 @@ class FairQueue:
         """Remove up to `seats` requests: by tier, then one from each tenant in turn."""
         taken: list[Request] = []
         for tier in self._tiers:
-            free = seats - len(taken)
-            if not free:
-                break
-            if tier.count:
-                before = len(taken)
-                self._fill(tier, min(free, tier.count), taken)
-                tier.count -= len(taken) - before
+            boarding = min(seats - len(taken), tier.count)
+            self._fill(tier, boarding, taken)
+            tier.count -= boarding
         self.depth -= len(taken)
         self.refresh()
         return taken
@@ -176,9 +171,7 @@ class FairQueue:
             while order and order[0] not in waiting:
                 order.popleft()
             if order:
-                arrived = waiting[order[0]].arrived_at
-                if arrived < oldest:
-                    oldest = arrived
+                oldest = min(oldest, waiting[order[0]].arrived_at)
                 if len(order) > 2 * tier.count + SLACK:
                     tier.order = deque(i for i in order if i in waiting)
         self.oldest_at = oldest
@@ -207,10 +200,9 @@ class FairQueue:
     def next_expiry(self) -> int:
         """When the first request outside the returned lane outlives its tier's timeout."""
         soonest = NEVER
-        if self._impatient:
-            for tier, timeout in zip(self._tiers, self.timeouts, strict=True):
-                if tier.order:
-                    soonest = min(soonest, self.waiting[tier.order[0]].arrived_at + timeout)
+        for tier, timeout in zip(self._tiers, self.timeouts, strict=True):
+            if tier.order:
+                soonest = min(soonest, self.waiting[tier.order[0]].arrived_at + timeout)
         return soonest
 
     def expired(self, now: int) -> list[int]:

@@ -94,6 +94,34 @@ def test_without_gpu_time_there_is_no_utilization(gpus: int, horizon: int):
     assert Books().report(gpus, horizon, 0)["utilization"] is None
 
 
+def test_means_are_shown_to_four_places_and_shares_to_six():
+    assert summary([1_000, 1_000, 2_000])["mean"] == 1.3333
+    books = Books()
+    for batch, rows in enumerate(((0,), (0,), (0, 0))):
+        left = depart(batch, *rows)
+        books.note(left, 0)
+        books.returned(batch, 100 * MS)
+    report = books.report(gpus=3, horizon=300 * MS, wall_s=0)
+    assert (report["mean_batch"], report["utilization"]) == (1.3333, 0.333333)
+
+
+def test_batches_that_took_unequally_long_are_summed_up_one_by_one():
+    books = Books()
+    for batch, back in ((1, 100), (2, 250)):
+        left = depart(batch, 0, 10)
+        books.note(left, 20 * MS)
+        books.note(answer(left), back * MS)
+    report = books.report(gpus=1, horizon=1 * S, wall_s=0)
+    assert report["wait_ms"] == {"mean": 15.0, "p50": 10.0, "p95": 20.0, "p99": 20.0, "max": 20.0}
+    assert report["latency_ms"] == {
+        "mean": 170.0,
+        "p50": 100.0,
+        "p95": 250.0,
+        "p99": 250.0,
+        "max": 250.0,
+    }
+
+
 def test_refusals_are_counted_by_what_they_met():
     books = Books()
     for request_id, why in enumerate(("tier_quota", "queue_full", "tier_quota")):

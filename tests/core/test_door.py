@@ -381,6 +381,10 @@ class Eager:
         return (End(9, Outcome.EXPIRED, "deadline_exceeded"),)
 
 
+def test_a_scheduler_that_cannot_be_closed_is_not_asked_to():
+    assert Door(Eager(), KeyLedger(), render).close(0) == ()
+
+
 @pytest.mark.parametrize("key", [KEY, None])
 def test_what_was_said_before_a_scheduler_raised_is_said_all_the_same(key):
     it = Door(Eager(), KeyLedger(), render)
@@ -404,6 +408,38 @@ def test_a_failure_speaks_for_a_call_before_any_other_end():
     assert it.finish(depart.batch_id, BatchError("bad"), 100 * MS) == [
         Commit(KEY, Entry(SAME, 1, 100 * MS, 422, b"no"))
     ]
+
+
+def test_only_what_was_recorded_earlier_is_a_replay():
+    it = door()
+    ask(it, 1)
+    crosses(it, 0)
+    (first,) = it.stored(KEY)
+    (again,) = ask(it, 2, 200 * MS)
+    assert (first.replayed, again.replayed) == (False, True)
+
+
+def test_a_key_that_is_still_computed_is_not_stored():
+    it = door()
+    ask(it, 1)
+    assert it.stored(KEY) == ()
+    (commit,) = crosses(it, 0)
+    assert it.stored(KEY) == (Send((1,), 200, commit.entry.body),)
+
+
+def test_a_key_dropped_for_room_while_it_is_written_is_free_once_it_is():
+    it = door(keys=KeyLedger(most=1))
+    ask(it, 1)
+    crosses(it, 0)
+    other = KEY._replace(text="other")
+    ask(it, 2, 200 * MS, key=other)
+    crosses(it, 200 * MS)
+    it.stored(other)
+    assert ask(it, 3, 400 * MS) == (End(3, Outcome.REJECTED, "too_many_keys"),)
+    assert len(it.keys) == 0
+    assert it.stored(KEY) == (Send((1,), 200, b"1:out"),)
+    assert ask(it, 4, 400 * MS) == ()
+    assert crosses(it, 400 * MS)[0].entry.body == b"4:out"
 
 
 def test_a_store_that_fails_for_good_does_not_fill_the_memory():

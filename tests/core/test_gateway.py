@@ -181,6 +181,7 @@ def test_a_rule_of_ones_own_is_asked_at_every_arrival():
     come(door, 1, 2)
     assert door.due_at == NEVER
     come(door, 2, 3)
+    assert door.due_at <= 2 * MS
     assert leave(door, 2) == [(1, 0, [1, 2, 3])]
 
 
@@ -601,6 +602,14 @@ def test_a_gpu_that_joins_again_has_lost_what_it_ran():
     assert door.late == 1
     (answer,) = door.finish(2, ["a"], 160 * MS)
     assert answer.outputs == ("a",)
+
+
+def test_an_idle_gpu_that_is_lost_is_gone_without_a_word():
+    door = gateway(gpus=2)
+    come(door, 0, 1)
+    assert door.lose(0, 10 * MS) == []
+    assert door.gpus() == (1,)
+    assert leave(door, 50) == [(1, 1, [1])]
 
 
 def test_empty_hardware_serves_nobody():

@@ -41,6 +41,12 @@ REFUSED = [
         "batches",
     ),
     (
+        dict(tiers=SERVED, depth_limit=100),
+        "tier 'free' may fill 80 % of depth_limit 100, which is 80 and below one batch of 100: it "
+        "could never fill one; use a depth_limit of at least 125, a larger share or smaller "
+        "batches",
+    ),
+    (
         dict(tiers=SERVED, depth_limit=99),
         "depth_limit 99 is below one batch of 100: no batch could ever fill; use at least 125, "
         "or a smaller max_batch",
