@@ -74,7 +74,7 @@ CONTESTANTS: dict[str, Contestant] = {
         Contestant(
             "litserve",
             "LitServe",
-            "a timeout (30 s)",
+            "a timeout (30 s); two HTTP processes",
             ("litserve==0.2.19",),
             "benchmarks.peers.litserve_service",
             "/predict",
@@ -82,7 +82,7 @@ CONTESTANTS: dict[str, Contestant] = {
         Contestant(
             "ray_serve",
             "Ray Serve",
-            "metrics, replica health checks, a bound of 200 requests a replica",
+            "metrics, health checks, a bound of 200 requests a replica; optimized for throughput",
             ("ray[serve]==2.60.0",),
             "benchmarks.peers.ray_service",
             "/",

@@ -13,8 +13,8 @@ from benchmarks.http_contestants import CONTESTANTS
 from benchmarks.http_servers import KEYED
 
 SHARE = 0.999
-CLIENTS = (400, 4_000)
-"""Of the closed loops; the second only for whoever is fast enough to need so many."""
+CLIENTS = (100, 400, 4_000)
+"""Of the closed loops; what the best of them came to counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,11 @@ def held(found: dict[str, Any], limit_ms: float) -> bool:
     return enough and found["p95_ms"] is not None and found["p95_ms"] <= limit_ms
 
 
+def best_of(loops: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The closed loop that came to most."""
+    return max(loops, key=lambda loop: loop["per_s"])
+
+
 def report_of(
     plan: Plan,
     rounds: Mapping[str, Sequence[Round]],
@@ -61,7 +66,7 @@ def report_of(
     """Medians of the rounds, ours over theirs, and under what circumstances."""
     rate = {name: median(one.sustained for one in found) for name, found in rounds.items()}
     closed = {
-        name: median(max(loop["per_s"] for loop in one.closed) for one in found)
+        name: median(best_of(one.closed)["per_s"] for one in found)
         for name, found in rounds.items()
     }
     common = {

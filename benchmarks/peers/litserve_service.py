@@ -7,6 +7,8 @@ import litserve
 
 from benchmarks.peers.work import MOST, WINDOW_S, answers
 
+FRONTS = 2
+
 
 class Echo(litserve.LitAPI):
     """Batches are lists of prompts, in and out."""
@@ -36,25 +38,25 @@ class Echo(litserve.LitAPI):
 
 
 def main() -> None:
-    """Serve until SIGTERM, with one HTTP process: more of them on two cores answered fewer."""
+    """Serve until SIGTERM, from two HTTP processes and LitServe's usual queue.
+
+    On two cores that answered most: one HTTP process fewer, the queue it calls fast far fewer.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--workers", type=int, required=True)
-    parser.add_argument("--fronts", type=int, default=1)
-    parser.add_argument("--fast-queue", type=int, default=1)
     asked = parser.parse_args()
     server = litserve.LitServer(
         Echo(max_batch_size=MOST, batch_timeout=WINDOW_S),
         accelerator="cpu",
         devices=1,
         workers_per_device=asked.workers,
-        fast_queue=bool(asked.fast_queue),
         timeout=30,
     )
     server.run(
         host="127.0.0.1",
         port=asked.port,
-        num_api_servers=asked.fronts,
+        num_api_servers=FRONTS,
         log_level="warning",
         access_log=False,
         generate_client_file=False,
