@@ -24,17 +24,20 @@ class Batch:
     epoch: int
     rows: tuple[Request, ...]
     reason: Reason
-    losses: int = 0
+    losses: int
     departed_at: int = NEVER
     gone: set[int] = field(default_factory=set)
-    _ids: tuple[tuple[Request, ...], frozenset[int]] | None = None
+    _ids: frozenset[int] | None = None
 
     @property
     def ids(self) -> frozenset[int]:
-        """The ids aboard, worked out when somebody first asks: most batches are never asked."""
-        if self._ids is None or self._ids[0] is not self.rows:
-            self._ids = self.rows, frozenset([row.id for row in self.rows])
-        return self._ids[1]
+        """The ids aboard, worked out when somebody first asks: most batches are never asked.
+
+        Only of a batch on a GPU, whose rows change no more.
+        """
+        if self._ids is None:
+            self._ids = frozenset([row.id for row in self.rows])
+        return self._ids
 
     def alive(self) -> tuple[Request, ...]:
         """The rows somebody still waits for, in order."""

@@ -21,7 +21,7 @@ def test_nobody_watched_means_never():
 def test_one_who_never_expires_is_not_watched():
     deadlines = Deadlines(lambda _: True)
     deadlines.watch(1, NEVER)
-    assert deadlines.next() == NEVER
+    assert (deadlines.next(), deadlines._heap) == (NEVER, [])
     deadlines.watch(1, NEVER - 1)
     assert deadlines.next() == NEVER - 1
 

@@ -3,7 +3,8 @@
 import pytest
 
 from labkit.core.latency import GPU, LOST, WAITING, Ledger, Stage
-from labkit.core.messages import Outcome
+from labkit.core.messages import End, Outcome
+from labkit.core.trace import Step
 from labkit.core.units import MS
 from tests.cases.world import at, live, takes
 
@@ -49,6 +50,11 @@ def test_time_in_a_batch_that_came_back_without_answers_is_lost(kind: str):
     story = live(at(0, 1, 2), fates=(takes(100, kind),), gpus=2)
     assert stages(story, 2)[:2] == [(WAITING, 0, 50), (LOST, 50, 150)]
     assert account(story, 2).outcome is Outcome.ANSWERED
+
+
+def test_of_a_request_that_came_before_the_ring_began_there_is_no_account():
+    ledger = Ledger([Step(5, "advance", (), (End(1, Outcome.EXPIRED, "deadline_exceeded"),))])
+    assert ledger.accounts == {}
 
 
 def test_a_request_that_fails_has_lost_its_time():
