@@ -12,11 +12,14 @@ with every answer held back for the time of a batch: what many open requests cos
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -184,6 +187,19 @@ def settle(server: Running) -> None:
         time.sleep(0.1)
 
 
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """SIGTERM, too, leaves no server behind: it unwinds as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 # -- the whole contest ------------------------------------------------------------------------
 
 
@@ -217,5 +233,6 @@ def measure(
             except PeerMissing as reason:
                 contest.skipped[name] = str(reason)
     began, load_before = time.monotonic(), load_average()
-    contest.run(names)
+    with ending_in_order():
+        contest.run(names)
     return report_of(plan, contest.rounds, contest.skipped, time.monotonic() - began, load_before)
