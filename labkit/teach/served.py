@@ -184,19 +184,25 @@ class Served:
             gpus, counted = self.gpus(), self.counters()
         except ServeError:
             return None
-        calls = {name: value for name, value in counted.items() if name.startswith("calls_total")}
-        answered = sum(value for name, value in calls.items() if '"answered"' in name)
-        aboard = counted["batch_rows_total"] - counted["returned_rows_total"]
+
+        def total(name: str, label: str = "") -> int:
+            mine = (
+                value for one, value in counted.items() if one.startswith(name) and label in one
+            )
+            return round(sum(mine))
+
+        answered = total("calls_total", '"answered"')
+        sunk = total("batch_rows_total") - total("returned_rows_total") - total("on_gpu_requests")
         crowd = self._crowd
         sent, ended, lost = (crowd.offered, len(crowd.took), crowd.lost) if crowd else (0, 0, 0)
         return {
             "sent": sent,
             "ended": ended,
             "on_the_way": sent - ended - lost,
-            "answered": round(answered),
-            "refused": round(sum(calls.values()) - answered),
-            "depth": round(sum(v for n, v in counted.items() if n.startswith("queue_depth"))),
-            "again": max(round(aboard - counted["on_gpu_requests"]), 0),
+            "answered": answered,
+            "refused": total("calls_total") - answered,
+            "depth": total("queue_depth"),
+            "again": max(sunk, 0),
             "most": CONTRACT_MAX_BATCH,
             "gpus": [
                 {

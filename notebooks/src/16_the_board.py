@@ -35,20 +35,19 @@ start("16")
 # one place that knows which request is on which GPU.
 #
 # ```text
-# clients        openai, curl, a load of thousands
-#    |  ^
-#    v  |        requests down, answers up
-# front door     key -> tenant and tier
-#    |  :        idempotency, depth limit, /metrics
-#    |  :
-#    v  :        depth and drain rate, back up
-# gateway        queues: returned > paid > free
-#    |  :        batcher: full, or oldest is due
-#    |  :        dispatcher: a GPU with a place
-#    |  :        mapping: request -> batch, GPU
-#    |  :
-#    v  :        lost: back to the head
-# GPUs           one batch each
+# clients    openai, curl, a load
+#   |  ^
+#   v  |     requests down, answers up
+# door       key -> tenant, tier
+#   |  :     idempotency, depth limit
+#   |  :
+#   v  :     depth and drain rate, up
+# gateway    returned > paid > free
+#   |  :     batcher: full, or due
+#   |  :     dispatcher: a GPU with room
+#   |  :     mapping: request -> GPU
+#   v  :     lost: back to the head
+# GPUs       one batch each
 # ```
 #
 # The mapping table stands in the gateway, and nowhere else. The door knows *who* asks, and whether it
@@ -139,13 +138,13 @@ print(f"LIVE  the key with another wish: {other.status}, {other.json['error']['c
 # ## Read the counters
 #
 # Everything so far has been counted at the door. Say first, for four numbers: calls answered, calls
-# replayed, keys nobody has, requests that went aboard a batch.
+# replayed, keys nobody has, requests that went aboard a batch. (`/metrics` has them all.)
 
 # %% tags=["live", "nbval-ignore-output", "answer"]
 before = server.counters()
 for name, value in before.items():
-    if value:
-        print(f"LIVE  {name:52} {value:g}")
+    if value and name.startswith(("calls", "idempotent", "unknown", "batch")):
+        print(f"LIVE  {name:46} {value:g}")
 
 # %% [markdown]
 # One call more was answered than went aboard: the replay. Two numbers that *nearly* agree are the
@@ -185,9 +184,9 @@ print(
 load_picture(books)
 
 # %% [markdown]
-# Every answer is a dot, at the instant at which its request was due. The bump in the middle is the
-# boat that sank: its passengers crossed twice. Its height is what was lost of the first crossing, and
-# one crossing more. No client retried, for no client was told. A client sees a slower answer, and the
+# Every answer is a dot, at the instant at which its request was due. The bump is the boat
+# that sank: its passengers crossed twice. Its height is what was lost of the first crossing, and one
+# crossing more. No client retried, for no client was told. A client sees a slower answer, and the
 # reserve in the budget is what made it one and not an error.
 #
 # ## Whose books are right?
@@ -198,15 +197,15 @@ load_picture(books)
 after = server.counters()
 
 
-def grew(*starts):
-    """By how much the counters whose names start like one of these grew."""
-    return sum(round(after[one] - before.get(one, 0)) for one in after if one.startswith(starts))
+def grew(name, label=""):
+    """By how much the counters of this name, and with this label, grew."""
+    mine = [one for one in after if one.startswith(name) and label in one]
+    return sum(round(after[one] - before.get(one, 0)) for one in mine)
 
 
-returned = 'batches_total{reason="returned"}'
-print(f"LIVE  answered: {told['answered']} by the crowd, {grew('calls_total')} by the server")
+print(f"LIVE  answered: {told['answered']} by the crowd, {grew('calls', 'answered')} by the server")
 print(f"LIVE  went aboard {grew('batch_rows')}, came back {grew('returned_rows')}")
-print(f"LIVE  batches of those who had been lost: {grew(returned)}")
+print(f"LIVE  batches of those who had been lost: {grew('batches', 'returned')}")
 
 # %% [markdown]
 # Those who went aboard and did not come back are those who sank; each of them went aboard once more.
@@ -262,8 +261,9 @@ load_picture(books)
 
 # %% tags=["live", "nbval-ignore-output", "answer"]
 wall = server.counters()
-for name in ("queue_depth", "gpus_ready", "in_flight_calls", "answer_seconds_count"):
-    print(f"LIVE  {name:24}", *(value for one, value in wall.items() if one.startswith(name)))
+for name, value in wall.items():
+    if name.startswith(("queue_depth", "gpus_ready", "in_flight", "answer_seconds_count")):
+        print(f"LIVE  {name:48} {value:g}")
 
 # %% [markdown]
 # ## Close it
