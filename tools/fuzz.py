@@ -16,6 +16,7 @@ the letter; a burst is timing too, so it may have to be replayed more than once.
 
 import argparse
 import json
+import signal
 import sys
 import time
 from base64 import b64decode, b64encode
@@ -200,6 +201,8 @@ def main(words: list[str] | None = None) -> int:
         found = replay(options.replay)
         print("\n".join(found) or "nothing is wrong any more")
         return 1 if found else 0
+    # Leave no server behind when told to stop.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     seed = time.time_ns() % 1_000_000 if options.seed is None else options.seed
     return _run(seed, options.minutes, options.keep)
 

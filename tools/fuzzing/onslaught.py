@@ -182,19 +182,15 @@ class Dawdlers:
     """Clients who send half a request and then nothing; each must be ended in time."""
 
     def __init__(self, rng: Random, served: Served, number: int) -> None:
-        key = served.keys["paid"].encode()
-        whole = b"".join(
-            b"POST /v1/completions HTTP/1.1\r\nhost: here\r\n"
-            b"authorization: Bearer %b\r\n%b\r\n\r\n%b" % (key, frame, body)
-            for frame, body in (
-                (b"content-length: 37", b'{"model": "ferry", "prompt": "hello"}'),
-                (b"transfer-encoding: chunked", b'5\r\n{"mod\r\n'),
-            )
-        )
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: here\r\nauthorization: Bearer %b\r\n"
+        start = head % served.keys["paid"].encode()
+        said = start + b'content-length: 37\r\n\r\n{"model": "ferry", "prompt": "hello"}'
+        chunked = start + b'transfer-encoding: chunked\r\n\r\n5\r\n{"mod\r\n'
         self.lines = []
         for _ in range(number):
+            before, half = rng.choice(((b"", said), (b"", chunked), (said, chunked)))
             line = socket.create_connection(("127.0.0.1", served.port), 20)
-            line.sendall(whole[: rng.randrange(1, len(whole))])
+            line.sendall(before + half[: rng.randrange(1, len(half))])
             self.lines.append(line)
 
     def finding(self) -> str | None:

@@ -46,6 +46,7 @@ Refused = Callable[[int], None]
 _LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus
 }
+_ONCE = (b"host", b"transfer-encoding")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -186,6 +187,7 @@ class Connection(asyncio.Protocol):
         "_stalled_at",
         "_transport",
         "_url",
+        "_version",
         "_waiting",
         "_wire_size",
         "hub",
@@ -243,8 +245,8 @@ class Connection(asyncio.Protocol):
             self._refuse(self._refused)
 
     def _feed(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while len(rest):
+        rest: bytes | memoryview = data
+        while rest:
             try:
                 self._parser.feed_data(rest)
                 return
@@ -252,7 +254,7 @@ class Connection(asyncio.Protocol):
                 if self._refused is not None:
                     return
                 # An offer that is not taken up; the request is the same without it.
-                rest = rest[upgrade.args[0] :]
+                rest = memoryview(rest)[upgrade.args[0] :]
                 head = self._without_upgrade()
                 self._parser = httptools.HttpRequestParser(self)
                 self._parser.feed_data(head)
@@ -263,8 +265,7 @@ class Connection(asyncio.Protocol):
     def _without_upgrade(self) -> bytes:
         parser = self._parser
         lines = [b"%b: %b\r\n" % line for line in self._headers.items() if line[0] != b"upgrade"]
-        version = parser.get_http_version().encode()
-        first = b"%b %b HTTP/%b\r\n" % (parser.get_method(), self._url, version)
+        first = b"%b %b HTTP/%b\r\n" % (parser.get_method(), self._url, self._version.encode())
         return b"%b%b\r\n" % (first, b"".join(lines))
 
     def _check_framing(self) -> None:
@@ -338,30 +339,29 @@ class Connection(asyncio.Protocol):
         if not self._in_head:
             return
         name = name.lower()
-        if name == b"host" and name in headers:
-            self._object(Refusal("bad_http", "two Host headers; send one"))
-        elif name == b"transfer-encoding" and value.lower() != b"chunked":
-            self._object(Refusal("bad_http", "no transfer encoding but chunked is understood"))
-        headers.setdefault(name, value)
+        if name not in headers:
+            headers[name] = value
+        elif name in _ONCE:
+            self._object(Refusal("bad_http", f"two headers {name.decode()}; send one"))
 
     def on_headers_complete(self) -> None:
         """Refuse a body that says it is too large before it comes, else let it come."""
         self._in_head = False
+        self._version = self._parser.get_http_version()
         if self._refused is None:
-            self._refused = self._head_problem(self._parser.get_http_version())
+            self._refused = self._head_problem()
         if self._refused is None and b"expect" in self._headers:
             self._expected()
 
-    def _head_problem(self, version: str) -> Refusal | None:
-        headers = self._headers
-        length = headers.get(b"content-length")
-        if version != "1.1":
-            if version != "1.0":
-                return Refusal("bad_http", f"HTTP/{version}: this server speaks HTTP/1.1 alone")
-            if b"transfer-encoding" in headers:
-                return Refusal("bad_http", "HTTP/1.0 knows no transfer encoding")
-        elif b"host" not in headers:
+    def _head_problem(self) -> Refusal | None:
+        headers, version = self._headers, self._version
+        length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
+        if version not in ("1.1", "1.0"):
+            return Refusal("bad_http", f"HTTP/{version}: this server speaks HTTP/1.1 alone")
+        if b"host" not in headers and version == "1.1":
             return Refusal("bad_http", "HTTP/1.1 needs a Host header")
+        if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
+            return Refusal("bad_http", "no transfer encoding but HTTP/1.1's chunked is understood")
         if length is not None and length.isdigit() and int(length[-19:]) > MOST_BODY:
             return Refusal("body_too_large")
         if self._parser.get_method() == b"CONNECT":
@@ -373,7 +373,7 @@ class Connection(asyncio.Protocol):
         parser = self._parser
         if self._headers[b"expect"].lower() != b"100-continue":
             self._object(Refusal("expectation_failed"))
-        elif parser.get_http_version() == "1.1" and not parser.should_upgrade():
+        elif self._version == "1.1" and not parser.should_upgrade():
             if self._current is None:
                 self.write(_CONTINUE)
             else:
@@ -395,7 +395,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Hand it over, or let it wait for those before it."""
         parser = self._parser
-        if self._refused is None and parser.should_upgrade():
+        if b"upgrade" in self._headers and self._refused is None and parser.should_upgrade():
             return
         self._begun_at = None
         self._owes_continue = False
@@ -405,7 +405,7 @@ class Connection(asyncio.Protocol):
         exchange = Answering(
             self,
             keep,
-            parser.get_http_version(),
+            self._version,
             parser.get_method(),
             self._path(),
             self._headers,
