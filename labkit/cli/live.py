@@ -19,6 +19,7 @@ from labkit.cli.common import (
     settings_from,
 )
 from labkit.cli.runs import (
+    book_rows,
     check_faults,
     check_save_trace,
     hang_option,
@@ -150,28 +151,12 @@ def _timings(fleet: Any) -> dict[str, Any]:
 
 
 def _rows(report: dict[str, Any]) -> list[Row]:
-    latency, wait = report["latency_ms"], report["wait_ms"]
     fleet = report["banner"] or f"{report['workers']} workers"
     rows: list[Row] = [
         ("offered", f"{report['offered']:,}", f"{report['gpus']} GPUs, {fleet}"),
         ("answered", f"{report['answered']:,}"),
     ]
-    rows += [
-        (name, f"{report[name]:,}")
-        for name in ("rejected", "expired", "cancelled", "failed")
-        if report[name]
-    ]
-    if latency["p50"] is not None:
-        rows += [
-            (
-                "latency",
-                f"{latency['p50']:.1f} / {latency['p95']:.1f} / {latency['p99']:.1f} ms",
-                f"P50 / P95 / P99; max {latency['max']:.1f}",
-            ),
-            ("wait", f"{wait['p50']:.1f} / {wait['p95']:.1f} ms", "P50 / P95, until departure"),
-            ("mean batch", f"{report['mean_batch']:.1f}", f"{report['batches']:,} batches"),
-            ("utilization", f"{report['utilization']:.1%}"),
-        ]
+    rows += book_rows(report)
     raw, padded = report["raw_ms"], report["padded_ms"]
     if raw is not None and raw["p50"] is not None:
         rows += [

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from labkit.cli.common import Problem, Row, emit, explained, json_option
+from labkit.cli.runs import book_rows
 from labkit.core.books import Books
 from labkit.core.gateway import Gateway
 from labkit.core.messages import Depart, Stop
@@ -107,12 +108,12 @@ def _books(trace: Trace, began: float) -> dict[str, Any]:
 
 
 def _rows(report: dict[str, Any]) -> list[Row]:
-    names = ("answered", "rejected", "expired", "cancelled", "failed", "open")
-    return [
+    rows: list[Row] = [
         ("steps", f"{report['steps']:,}", f"{report['horizon_s']:g} s of its time"),
-        ("batches", f"{report['batches']:,}", f"on {report['gpus']} GPUs"),
-        *((name, f"{report[name]:,}") for name in names if report[name]),
+        ("answered", f"{report['answered']:,}", f"on {report['gpus']} GPUs"),
+        *book_rows(report),
     ]
+    return [*rows, ("open", f"{report['open']:,}")] if report["open"] else rows
 
 
 def _verdict(report: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a run is given beside its load: what breaks in it, and where its trace is kept."""
+"""What sim, live and replay share: what breaks in a run, where its trace is kept, its books."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from labkit.cli.common import Load, Problem
+from labkit.cli.common import Load, Problem, Row
 from labkit.cli.params import Rate
 from labkit.core.trace import Trace, write_jsonl
 
@@ -49,6 +49,27 @@ def save_trace_option(command: F) -> F:
         default=None,
         help="Write the (first) run's trace as JSON Lines, for labkit replay.",
     )(command)
+
+
+def book_rows(report: dict[str, Any]) -> list[Row]:
+    """What the books of a run say to people: outcomes without an answer, times, batches, GPUs."""
+    names = ("rejected", "expired", "cancelled", "failed")
+    rows: list[Row] = [(name, f"{report[name]:,}") for name in names if report[name]]
+    latency = report["latency_ms"]
+    if latency["p50"] is not None:
+        rows += [
+            ("latency", _three(latency), f"ms, P50 / P95 / P99; max {latency['max']:.1f}"),
+            ("wait", _three(report["wait_ms"]), "ms, until the last departure"),
+        ]
+    if report["batches"]:
+        rows.append(("mean batch", f"{report['mean_batch']:.1f}", f"{report['batches']:,} batches"))
+    if report["utilization"] is not None:
+        rows.append(("utilization", f"{report['utilization']:.1%}", ""))
+    return rows
+
+
+def _three(summary: dict[str, float]) -> str:
+    return " / ".join(f"{summary[name]:.1f}" for name in ("p50", "p95", "p99"))
 
 
 def check_save_trace(save: Path | None, load: Load) -> None:

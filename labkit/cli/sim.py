@@ -13,7 +13,7 @@ from labkit.cli.common import (
     load_options,
 )
 from labkit.cli.params import Choice, Count, Fraction, Milliseconds, Rate
-from labkit.cli.runs import hang_option, kill_option, save_trace_option
+from labkit.cli.runs import book_rows, hang_option, kill_option, save_trace_option
 from labkit.cli.simulation import plan_from, replicated, single
 
 PROCESSES = ("poisson", "gamma", "on_off", "diurnal", "regular")
@@ -146,37 +146,19 @@ def sim(as_json: bool, **options: Any) -> None:
 
 
 def _rows(report: dict[str, Any]) -> list[Row]:
-    latency, wait = report["latency_ms"], report["wait_ms"]
     wall = report["wall_s"]
     speed = f"{report['requests'] / wall:,.0f} a second of real time" if wall else ""
     rows: list[Row] = [
         ("requests", f"{report['requests']:,}", speed),
         ("answered", f"{report['answered']:,}", f"on {report['gpus']} GPUs"),
     ]
-    rows += [
-        (name, f"{report[name]:,}")
-        for name in ("rejected", "expired", "cancelled", "failed")
-        if report[name]
-    ]
-    if latency["p50"] is not None:
-        rows += [
-            ("latency", _three(latency), f"ms, P50 / P95 / P99; max {latency['max']:.1f}"),
-            ("wait", _three(wait), "ms, until the last departure"),
-        ]
-    if report["batches"]:
-        rows.append(("mean batch", f"{report['mean_batch']:.1f}", f"{report['batches']:,} batches"))
-    if report["utilization"] is not None:
-        rows.append(("utilization", f"{report['utilization']:.1%}", ""))
+    rows += book_rows(report)
     rows += [(f"at {e['at_s']:.3f} s", _who(e["gpu"]), e["what"]) for e in report["events"]]
     for name, estimate in report.get("estimates", {}).items():
         if name in ("latency_ms.mean", "latency_ms.p95", "mean_batch", "utilization"):
             told = f"{estimate['mean']:g} +- {estimate['half_width']:g}"
             rows.append((name, told, f"{report['confidence']:.0%}, {estimate['count']} runs"))
     return rows
-
-
-def _three(summary: dict[str, float]) -> str:
-    return " / ".join(f"{summary[name]:.1f}" for name in ("p50", "p95", "p99"))
 
 
 def _who(gpu: int | None) -> str:

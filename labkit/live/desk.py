@@ -5,15 +5,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from labkit.core.contract import Scheduler
-from labkit.core.door import Door, Render
+from labkit.core.door import Render
 from labkit.core.idempotency import Key, KeyLedger
 from labkit.core.messages import BatchError, Depart, Request, Result
 from labkit.core.settings import Settings
 from labkit.live.fleet import Fleet
 from labkit.live.keyed import KeyedEngine, KeyedShell, KeyedSink
 from labkit.live.ledger import Journal, MemoryJournal
-from labkit.live.shell import Shell
 
 RECEIPTS = 200
 
@@ -93,6 +91,7 @@ class DeskEngine(KeyedEngine):
     """A keyed engine whose shell is a `DeskShell`; what breaks on one connection stays there."""
 
     shell: DeskShell
+    shell_type = DeskShell
 
     def __init__(
         self,
@@ -116,19 +115,6 @@ class DeskEngine(KeyedEngine):
             keys=KeyLedger(),
             render=render,
         )
-
-    def _shell(self, scheduler: Scheduler, settings: Settings) -> Shell:
-        door: Door = self._door_of(scheduler)
-        shell = DeskShell(
-            door,
-            self._journal,
-            self.loop,
-            self.fleet,
-            settings.model_of,
-            settings,
-        )
-        shell.watchers.append(self._watch)
-        return shell
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if context.keys() & {"transport", "protocol", "socket"}:

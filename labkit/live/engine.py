@@ -57,6 +57,7 @@ class Engine:
             scheduler = Recorder(self.gateway, settings, seed, ring)
             self.trace = scheduler.trace
         self.shell = self._shell(scheduler, settings)
+        self.shell.watchers.append(self._watch)
         self.replies = Replies(most_open, self.post)
         self._inbox: deque[tuple[Request, Reply] | int] = deque()
         self._woken = False
@@ -67,15 +68,7 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="labkit-live", daemon=True)
 
     def _shell(self, scheduler: Scheduler, settings: Settings) -> Shell:
-        shell = Shell(
-            self.loop,
-            scheduler,
-            self.fleet,
-            settings.model_of,
-            settings,
-        )
-        shell.watchers.append(self._watch)
-        return shell
+        return Shell(self.loop, scheduler, self.fleet, settings.model_of, settings)
 
     # -- life ---------------------------------------------------------------------------------
 

@@ -138,9 +138,10 @@ class KeyedShell(Shell):
 
 
 class KeyedEngine(Engine):
-    """An engine with a door and a journal; `shell` is a `KeyedShell`."""
+    """An engine with a door and a journal; `shell` is of its `shell_type`."""
 
     shell: KeyedShell
+    shell_type: type[KeyedShell] = KeyedShell
 
     def __init__(self, *args: Any, journal: Journal, keys: KeyLedger, render: Render, **more: Any):
         self._door_of = lambda scheduler: Door(scheduler, keys, render)
@@ -148,16 +149,8 @@ class KeyedEngine(Engine):
         super().__init__(*args, **more)
 
     def _shell(self, scheduler: Scheduler, settings: Settings) -> Shell:
-        shell = KeyedShell(
-            self._door_of(scheduler),
-            self._journal,
-            self.loop,
-            self.fleet,
-            settings.model_of,
-            settings,
-        )
-        shell.watchers.append(self._watch)
-        return shell
+        door, model_of = self._door_of(scheduler), settings.model_of
+        return self.shell_type(door, self._journal, self.loop, self.fleet, model_of, settings)
 
     def start(self) -> None:
         """What the journal kept is known before the first GPU is up."""
