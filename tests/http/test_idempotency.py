@@ -163,3 +163,15 @@ def test_what_was_recorded_outlives_the_server(serve, tmp_path):
     )
     assert again.body == answer.body
     assert again.headers["idempotent-replayed"] == "true"
+
+
+def test_what_is_recorded_is_replayed_while_it_drains_and_until_the_socket_closes(serve):
+    place = serve()
+    answer = asked(place, "order-12")
+    ways = ((place.server._drain,), (place.server.engine.shell.end_all, "engine_stopped"))
+    for number, way in enumerate(ways):
+        place.server.engine.call(*way)
+        again = asked(place, "order-12")
+        assert (again.body, again.headers["idempotent-replayed"]) == (answer.body, "true")
+        for fresh in (asked(place, f"fresh-{number}"), place.complete("without a key")):
+            assert (fresh.status, fresh.error["code"]) == (503, "draining")
