@@ -218,8 +218,7 @@ def _result_from(
 def read_jsonl(lines: Iterable[str]) -> Trace:
     """A trace without commands; `replay` it to see what happened."""
     numbered = enumerate(lines, 1)
-    _, header = next(numbered, (1, ""))
-    trace = _header_from(header)
+    trace = _header_from(next((line for _, line in numbered), ""))
     for number, line in numbered:
         try:
             before = trace.steps[-1].now if trace.steps else 0

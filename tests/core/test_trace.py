@@ -15,6 +15,7 @@ from labkit.core.trace import (
     Step,
     Trace,
     TraceFormatError,
+    first_difference,
     read_jsonl,
     replay,
     write_jsonl,
@@ -225,10 +226,17 @@ def test_garbage_is_refused_with_its_line(garbage: str):
     assert message.endswith("the file was cut or edited: record it again")
 
 
-def test_a_long_line_of_garbage_is_shown_by_its_beginning():
-    with pytest.raises(TraceFormatError) as refused:
-        read("x" * 10_000)
-    assert len(str(refused.value)) < 300
+@pytest.mark.parametrize("garbage", ["5", "[]", "[5]", "{}", '"advance"'])
+def test_a_line_that_is_no_step_is_told_what_a_step_is(garbage: str):
+    with pytest.raises(TraceFormatError, match="a step is a list: an instant, a verb, arguments"):
+        read(garbage)
+
+
+def test_a_long_line_of_garbage_is_shown_by_its_first_80_characters():
+    for lines in ([HEADER, "x" * 10_000], ["x" * 10_000]):
+        with pytest.raises(TraceFormatError) as refused:
+            read_jsonl(lines)
+        assert str(refused.value).startswith(f"line {len(lines)}: '{'x' * 80}' is not")
 
 
 @pytest.mark.parametrize(
@@ -259,6 +267,81 @@ def test_an_empty_file_is_not_a_trace():
 def test_a_file_of_another_format_says_which():
     with pytest.raises(TraceFormatError, match="format 2, this version reads 1"):
         read_jsonl(['{"format": 2}'])
+
+
+def saved(seed: int = 0) -> Trace:
+    """A trace of three steps that was written and read."""
+    door = recorded(seed=seed)
+    door.join(0, "ferry", 0)
+    door.arrive(Request(1, "hello", 0), 0)
+    door.advance(50 * MS)
+    return read_jsonl(written(door.trace).splitlines())
+
+
+def test_a_replay_that_says_the_same_differs_nowhere():
+    trace = saved()
+    assert trace.said is not None
+    assert [bool(number) for number in trace.said] == [False, False, True]
+    assert first_difference(trace, replay(trace, Gateway(Settings()))) is None
+
+
+def test_the_first_step_that_says_something_else_is_found():
+    trace = saved()
+    again = replay(trace, Gateway(Settings()))
+    assert trace.said is not None
+    trace.said[2] += 1
+    assert first_difference(trace, again) == 2
+    trace.said[0] += 1
+    assert first_difference(trace, again) == 0
+
+
+def test_a_replay_of_another_length_is_no_replay():
+    trace = saved()
+    again = replay(trace, Gateway(Settings()))
+    again.steps.pop()
+    with pytest.raises(ValueError, match="shorter"):
+        first_difference(trace, again)
+
+
+def test_what_was_never_noted_cannot_be_compared():
+    with pytest.raises(ValueError, match="does not hold what was said; record it again"):
+        first_difference(Trace(Settings()), Trace(Settings()))
+
+
+def test_a_trace_that_was_read_is_written_to_the_same_bytes():
+    door = recorded()
+    door.join(0, "ferry", 0)
+    door.arrive(Request(1, "hello", 0), 0)
+    door.arrive(Request(2, "hello", 0), 0)
+    door.advance(50 * MS)
+    door.finish(1, ["a", RowError("b")], 150 * MS)
+    door.finish(9, ["a"], 151 * MS)
+    text = written(door.trace)
+    assert written(read_jsonl(text.splitlines())) == text
+
+
+def test_a_trace_that_was_cut_between_two_lines_is_refused():
+    trace = saved()
+    *lines, _ = written(trace).splitlines()
+    with pytest.raises(TraceFormatError, match="2 steps of 3; the file was cut: record it again"):
+        read_jsonl(lines)
+
+
+@pytest.mark.parametrize("noted", [5, "ab", [1, "a"], [True]])
+def test_what_was_said_is_a_list_of_numbers(noted):
+    header = json.dumps({**json.loads(HEADER), "said": noted})
+    with pytest.raises(TraceFormatError, match="said is no list of whole numbers"):
+        read_jsonl([header])
+
+
+def test_an_empty_trace_has_seed_0_and_forgot_nothing_and_what_was_said_is_no_part_of_it():
+    trace = Trace(Settings())
+    assert (trace.seed, trace.dropped, Recorder(Gateway(Settings()), Settings()).trace.seed) == (
+        0,
+        0,
+        0,
+    )
+    assert trace == Trace(Settings(), said=[])
 
 
 def test_steps_are_values():
