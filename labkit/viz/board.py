@@ -1,4 +1,4 @@
-"""The board: a running service in live numbers, from its clients to its GPUs, each with a button."""
+"""The board: a running service in live numbers, from its clients to its GPUs, and a kill switch."""
 
 import threading
 import weakref

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.core.units import MS, S
-from labkit.viz.loads import load_picture
 from labkit.viz.load_shape import NO_ANSWER, load_shape
+from labkit.viz.loads import load_picture
 
 
 def books(rows=(), unanswered=(), streams=()):
