@@ -6,8 +6,8 @@ it, a closed loop, the highest rate of an open loop that it holds, one trial at 
 hold, end it. Rounds are interleaved, and medians count.
 
 A rate is held when 99.9 % of the requests have a right answer and P95 from the scheduled instant is
-within `LIMIT_MS`. `constant` is our own HTTP protocol with no batching behind it, `late` the same
-with every answer held back for the time of a batch: what many open requests cost by themselves.
+within `LIMIT_MS`. `constant` is our own server with all but queue, batches and GPUs, answered at
+once; `bare` its HTTP protocol alone.
 """
 
 import json

@@ -1,81 +1,91 @@
-"""Our HTTP protocol with nothing behind it: every request gets the same bytes, at once or late.
+"""Our server with a constant answer: whole but for queue and GPUs, or the HTTP protocol alone.
 
-What the same connections, parser, loop and collector can do when no request waits for anybody: the
-ceiling that the full server is compared with.
+The ceilings that the full server is compared with. Whole, every call passes keys, caps, door,
+metrics and books as ever, and its scheduler answers on arrival; bare, the same bytes answer
+whatever was parsed.
 """
 
 import argparse
 import asyncio
 import json
 import signal
-from collections import deque
+import threading
+from collections.abc import Sequence
+from typing import Any
 
 import uvloop
 
+from labkit.core.messages import Answer, Command, Request
 from labkit.live.collector import TunedCollector
+from labkit.live.configure import live_settings
 from labkit.live.http.exchange import Exchange
 from labkit.live.http.protocol import Hub
+from labkit.live.http.server import Server
+from labkit.live.keys import Keyring, demo
 
 MOST = 20_000
-TICK_S = 0.001
+ENVELOPE = 235
+"""Bytes of a completion besides its text, about."""
 
 
-def body_of(size: int) -> bytes:
-    """A JSON body of so many bytes."""
-    return b'{"text":"%b"}' % (b"x" * (size - 11))
+class Constant:
+    """A scheduler that answers every request the moment it comes; in all else the real one."""
+
+    def __init__(self, scheduler: Any, answer: str) -> None:
+        self._scheduler = scheduler
+        self._answers = (answer,)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scheduler, name)
+
+    def arrive(self, request: Request, now: int) -> Sequence[Command]:
+        """No queue, no batch, no GPU."""
+        return (Answer(0, (request,), self._answers),)
 
 
-class Late:
-    """Answers each request a set time after it came; one timer for all, as a batch has."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, body: bytes, delay_s: float) -> None:
-        self._loop, self._body, self._delay_s = loop, body, delay_s
-        self._waiting: deque[tuple[float, Exchange]] = deque()
-        self._tick()
-
-    def handle(self, exchange: Exchange) -> None:
-        """Keep it."""
-        self._waiting.append((self._loop.time() + self._delay_s, exchange))
-
-    def _tick(self) -> None:
-        now = self._loop.time()
-        while self._waiting and self._waiting[0][0] <= now:
-            self._waiting.popleft()[1].respond(200, self._body)
-        self._loop.call_later(TICK_S, self._tick)
+def whole(size: int, ended: threading.Event) -> None:
+    """`labkit serve` with a constant answer, until SIGTERM."""
+    shown, accounts = demo()
+    server = Server(live_settings(1), gpus=1, workers="fake", keyring=Keyring(accounts))
+    door = server.engine.shell.door
+    door.scheduler = Constant(door.scheduler, "x" * max(size - ENVELOPE, 1))
+    server.start()
+    print(json.dumps({"url": server.url, "keys": shown}), flush=True)
+    ended.wait()
+    server.close(1.0)
 
 
-async def serve(size: int, delay_s: float) -> None:
-    """Until SIGTERM."""
+async def bare(size: int, ended: threading.Event) -> None:
+    """The protocol alone, until SIGTERM."""
     loop = asyncio.get_running_loop()
-    over = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, over.set)
-    body = body_of(size)
+    body = b'{"text":"%b"}' % (b"x" * (size - 11))
 
-    def at_once(exchange: Exchange) -> None:
+    def answer(exchange: Exchange) -> None:
         exchange.respond(200, body)
 
-    handle = Late(loop, body, delay_s).handle if delay_s else at_once
-    hub = Hub(loop, handle, lambda status: None, MOST)
+    hub = Hub(loop, answer, lambda status: None, MOST)
     listening = await loop.create_server(hub.connection, "127.0.0.1", 0, backlog=4_096)
     print(json.dumps({"port": listening.sockets[0].getsockname()[1]}), flush=True)
     TunedCollector()
-    while not over.is_set():
+    while not ended.is_set():
         hub.sweep()
-        try:
-            await asyncio.wait_for(over.wait(), 1.0)
-        except TimeoutError:
-            continue
+        await asyncio.sleep(0.1)
     hub.abort()
     listening.close()
 
 
 def main() -> None:
-    """`--size`: bytes of the answer; `--delay-ms`: how long each waits, 0 for not at all."""
+    """`--size`: bytes of an answer's body."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=int, required=True)
-    parser.add_argument("--delay-ms", type=float, default=0.0)
+    parser.add_argument("--bare", action="store_true")
     asked = parser.parse_args()
-    uvloop.run(serve(asked.size, asked.delay_ms / 1e3))
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+    if asked.bare:
+        uvloop.run(bare(asked.size, ended))
+    else:
+        whole(asked.size, ended)
 
 
 if __name__ == "__main__":

@@ -52,14 +52,14 @@ CONTESTANTS: dict[str, Contestant] = {
         Contestant(
             "constant",
             "ours, a constant answer",
-            "the protocol of `labkit serve` alone, which answers at once",
+            "all of `labkit serve` but queue, batches and GPUs: keys, caps, idempotency, metrics",
             module="benchmarks.http_constant",
             tagged=False,
         ),
         Contestant(
-            "late",
-            "ours, a constant answer, late",
-            "the same, and every answer waits for 100 ms",
+            "bare",
+            "our protocol, a constant answer",
+            "the HTTP protocol of `labkit serve` alone",
             module="benchmarks.http_constant",
             tagged=False,
         ),

@@ -55,7 +55,7 @@ class Running:
             "listed": contestant.listed,
             "tagged": contestant.tagged,
             "keys": self.keys,
-            "keyed": KEYED if contestant.name == "labkit" else 0.0,
+            "keyed": KEYED if self.keys[0] else 0.0,
             **load,
         }
 
@@ -115,9 +115,8 @@ def _command(contestant: Contestant, workers: int, size: int, port: int) -> list
         serve = ["-m", "labkit", "serve", "--json", "--port", "0", "--workers", "timer"]
         return [sys.executable, *serve, "--gpus", str(workers)]
     if not contestant.pins:
-        delay = "100" if contestant.name == "late" else "0"
         command = [sys.executable, "-m", contestant.module, "--size", str(size)]
-        return [*command, "--delay-ms", delay]
+        return [*command, "--bare"] if contestant.name == "bare" else command
     python = str(peer_python(contestant, install=False))
     return [python, "-m", contestant.module, "--port", str(port), "--workers", str(workers)]
 
