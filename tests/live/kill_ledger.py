@@ -47,7 +47,8 @@ def write(path: str, pipe: int, turn: int) -> None:
     clock = lambda: (time.monotonic_ns() - started) // 1_000  # noqa: E731
     done = {key.text for key, _ in journal.open(clock, stored)}
     rng = random.Random(turn)
-    while True:
+    parent = os.getppid()
+    while os.getppid() == parent:  # whoever kills us may be killed first
         text = f"key{rng.randrange(NEW_KEYS * (turn + 1))}"
         if text not in done:
             done.add(text)
@@ -56,6 +57,7 @@ def write(path: str, pipe: int, turn: int) -> None:
             journal.append(Commit(Key("acme", "POST", text), entry), clock())
         if rng.random() < 0.05:
             time.sleep(0.0005)
+    os._exit(1)
 
 
 def kill(path: str, turn: int, rng: random.Random) -> tuple[list[str], bool]:
