@@ -75,6 +75,8 @@ def kill(path: str, turn: int, rng: random.Random) -> tuple[list[str], bool]:
         lines, left = [], rng.randrange(1, 5)
         while left:
             lines.append(pipe.readline())
+            if not lines[-1]:
+                raise SystemExit(f"the writer of turn {turn} ended by itself")
             left -= lines[-1] == "begin\n"
         time.sleep(rng.random() * 0.001)
         os.kill(pid, signal.SIGKILL)
