@@ -22,11 +22,10 @@ class Slot:
     last became idle or busy, microseconds. A slot lives as long as one epoch of its GPU.
     """
 
-    __slots__ = ("backlog", "draining", "epoch", "gpu", "running", "since")
+    __slots__ = ("backlog", "draining", "gpu", "running", "since")
 
-    def __init__(self, gpu: int, epoch: int, since: int) -> None:
+    def __init__(self, gpu: int, since: int) -> None:
         self.gpu = gpu
-        self.epoch = epoch
         self.since = since
         self.running: int | None = None
         self.backlog: deque[int] = deque()

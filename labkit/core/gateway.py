@@ -66,7 +66,6 @@ class Gateway:
             )
             for model in settings.models
         }
-        self._epochs: dict[int, int] = {}
         self._model_of: dict[int, str] = {}
         self._deadlines = Deadlines(self._waits)
         self._overdue = Overdue(settings.overdue_after, self.mapping.batches.__contains__)
@@ -122,7 +121,7 @@ class Gateway:
         """Choose a GPU first, then form the batch for it; start it if the GPU is idle."""
         slot = replicas.pool.pick()
         rows, losses, reason = replicas.take()
-        batch = self.mapping.bind(tuple(rows), slot.gpu, slot.epoch, reason, losses)
+        batch = self.mapping.bind(tuple(rows), slot.gpu, reason, losses)
         slot.backlog.append(batch.id)
         replicas.bound += len(rows)
         if slot.running is None:
@@ -216,9 +215,8 @@ class Gateway:
         commands = list(self.lose(gpu, now))
         if version is None:
             return commands
-        self._epochs[gpu] = self._epochs.get(gpu, 0) + 1
         self._model_of[gpu] = version
-        self._serving[version].pool.add(Slot(gpu, self._epochs[gpu], now))
+        self._serving[version].pool.add(Slot(gpu, now))
         self._arm()
         return commands
 

@@ -21,7 +21,6 @@ class Batch:
 
     id: int
     gpu: int
-    epoch: int
     rows: tuple[Request, ...]
     reason: Reason
     losses: int
@@ -61,12 +60,10 @@ class MappingTable:
         self._moving: dict[int, Batch] = {}
         self._held: dict[int, Batch] = {}
 
-    def bind(
-        self, rows: tuple[Request, ...], gpu: int, epoch: int, reason: Reason, losses: int
-    ) -> Batch:
+    def bind(self, rows: tuple[Request, ...], gpu: int, reason: Reason, losses: int) -> Batch:
         """Enter a new batch under the next id."""
         self._last_id += 1
-        batch = Batch(self._last_id, gpu, epoch, rows, reason, losses)
+        batch = Batch(self._last_id, gpu, rows, reason, losses)
         self.batches[batch.id] = self._moving[batch.id] = batch
         return batch
 

@@ -379,7 +379,7 @@ class RetryTheDead(Gateway):
         commands = super().lose(gpu, now)
         if model is not None:
             self._model_of[gpu] = model
-            self._serving[model].pool.add(Slot(gpu, self._epochs[gpu], now))
+            self._serving[model].pool.add(Slot(gpu, now))
             self._arm()
         return commands
 

@@ -28,7 +28,7 @@ class Script:
 
 
 def slot(gpu: int, running: int | None = None, backlog: int = 0, since: int = 0) -> Slot:
-    made = Slot(gpu, 1, since)
+    made = Slot(gpu, since)
     made.running = running
     made.backlog = deque(range(backlog))
     return made

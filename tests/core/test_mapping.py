@@ -16,7 +16,7 @@ def sizes(pieces) -> list[int]:
 
 
 def bound(table: MappingTable, count: int, gpu: int = 0):
-    return table.bind(requests(count), gpu, 1, Reason.FULL, 0)
+    return table.bind(requests(count), gpu, Reason.FULL, 0)
 
 
 def test_a_lost_batch_is_retried_whole_then_in_tens_then_alone_then_not():
@@ -90,8 +90,8 @@ def test_batches_are_numbered_from_one_and_no_number_is_used_twice():
 
 
 def test_a_batch_remembers_where_it_is_bound_and_why():
-    batch = MappingTable().bind(requests(2), 7, 3, Reason.RETURNED, 2)
-    assert (batch.gpu, batch.epoch, batch.reason, batch.losses) == (7, 3, Reason.RETURNED, 2)
+    batch = MappingTable().bind(requests(2), 7, Reason.RETURNED, 2)
+    assert (batch.gpu, batch.reason, batch.losses) == (7, Reason.RETURNED, 2)
     assert (batch.departed_at, batch.alive()) == (NEVER, requests(2))
 
 
