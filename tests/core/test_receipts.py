@@ -49,3 +49,7 @@ def test_slack_is_what_the_gpu_leaves_of_the_budget_and_may_be_spent():
 @pytest.mark.parametrize("at", [50, 900])
 def test_without_a_budget_there_is_no_slack(at: int):
     assert receipt_of([Request(1)], at * MS, budget=None).slack is None
+
+
+def test_a_batch_leaves_for_one_of_five_reasons():
+    assert [str(reason) for reason in Reason] == ["full", "timer", "returned", "drain", "gang"]
