@@ -36,6 +36,9 @@ Render = Callable[[int, Ended], tuple[int, bytes]]
 
 DoorCommand = Command | Commit | Send
 
+NO_BODY = "no body for this outcome"
+"""How the `End` of a call begins for which `render` raised."""
+
 
 @dataclass(slots=True)
 class _Call:
@@ -216,7 +219,7 @@ class Door:
             status, body = self.render(holder, ended)
         except Exception as error:
             # Whatever a body is made of, a key is never stuck: it is free, and its waiters know.
-            why = f"no body for this outcome: {type(error).__name__}: {error}"
+            why = f"{NO_BODY}: {type(error).__name__}: {error}"
             out.extend(End(ticket, Outcome.FAILED, why) for ticket in self._free(call, now))
             return
         self._forget(call)
@@ -226,6 +229,10 @@ class Door:
             out.append(Commit(key, entry))
         elif tickets := self._leave_all(key):
             out.append(Send(tickets, status, body))
+
+    def computes(self, ticket: int) -> bool:
+        """Whether this keyed call is the one whose work is under way, and no waiter."""
+        return ticket in self._calls
 
     def _free(self, call: _Call, now: int) -> tuple[int, ...]:
         """Forget a call as if it had never come; who waited for it."""

@@ -154,6 +154,8 @@ def _serving() -> Iterator[Serve]:
         assert front.counters.in_flight == 0
         assert (engine.gateway.depth(), engine.gateway.in_flight()) == (0, 0)
         assert (engine.shell.open, engine.shell.streams) == ({}, {})
+        assert front._rendering == {}
+        assert engine.shell.boarded in (None, {})
         assert engine.shell.unclaimed == 0
         assert engine.shell.sink_error is None
         assert engine.failure is None

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from labkit.core.units import MS, S
+from labkit.live.http.answers import Writer
 from labkit.live.ledger import SqliteJournal
 
 from .conftest import QUICK, until
@@ -175,3 +176,38 @@ def test_what_is_recorded_is_replayed_while_it_drains_and_until_the_socket_close
         assert (again.body, again.headers["idempotent-replayed"]) == (answer.body, "true")
         for fresh in (asked(place, f"fresh-{number}"), place.complete("without a key")):
             assert (fresh.status, fresh.error["code"]) == (503, "draining")
+
+
+def test_a_new_key_is_computed_though_another_expires_at_the_same_instant(serve):
+    place = serve(QUICK.with_(rule="full", budget=None))
+    engine, answers = place.server.engine, {}
+
+    def ask(key, **more):
+        answers[key] = asked(place, key, prompt=key, **more)
+
+    early = threading.Thread(
+        target=ask, args=("early",), kwargs={"X_stainless_read_timeout": "0.1"}
+    )
+    late = threading.Thread(target=ask, args=("late",))
+    early.start()
+    until(lambda: engine.gateway.depth() == 1)
+    held = threading.Event()
+    engine.loop.call_soon_threadsafe(held.wait, 1.0)
+    late.start()
+    late.join(0.3)  # its bytes lie in the socket, and the deadline of the first has passed
+    held.set()
+    early.join()
+    engine.call(engine.shell.close)
+    late.join()
+    assert (answers["early"].status, answers["late"].status) == (504, 200)
+
+
+def test_a_body_that_cannot_be_made_is_a_defect_of_the_server(serve, caplog, monkeypatch):
+    place = serve()
+    with monkeypatch.context() as broken:
+        broken.setattr(Writer, "whole", lambda writer, outputs: {}["text"])
+        answer = asked(place, "order-7")
+    assert (answer.status, answer.error["code"]) == (500, "internal_error")
+    assert [record.message for record in caplog.records] == ["a defect while answering"]
+    caplog.clear()
+    assert asked(place, "order-7").status == 200

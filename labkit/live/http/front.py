@@ -252,20 +252,19 @@ class Front:
         call.keyed = True
         ticket = call.first
         self._rendering[ticket] = call
-        keys = self.shell.door.keys
-        before = keys.in_flight()
         fingerprint = sha256(canonical(body)).digest()
         self.shell.submit(requests, key, fingerprint, call.hear)
-        if call.over:
-            self._rendering.pop(ticket, None)
-        elif keys.in_flight() == before:
+        if not call.over and not self.shell.door.computes(ticket):
             # Another call computes this one's answer; it is waited for, within the budget.
-            self._rendering.pop(ticket)
             self.engine.loop.call_later(self._budget_s, self.shell.wait_over, ticket)
 
     def render(self, ticket: int, ended: Ended) -> tuple[int, bytes]:
         """For the door: the bytes of a keyed call, even if its own client has left."""
-        return self._rendering.pop(ticket).render(ended)
+        try:
+            return self._rendering.pop(ticket).render(ended)
+        except Exception as error:
+            self.defect(error)
+            raise
 
     def began(self, call: Call) -> None:
         """The first piece of a stream is on its way."""
@@ -281,7 +280,11 @@ class Front:
         if outcome is Outcome.ANSWERED:
             took = time.monotonic() - call.exchange.started_at
             counters.answer[tier, asked.model].note(took)
-        if asked.stream and not call.keyed:
+        if call.keyed:
+            # One that still computes has others who wait, though its own client has left.
+            if not self.shell.door.computes(call.first):
+                self._rendering.pop(call.first, None)
+        elif asked.stream:
             for unit in call.units:
                 self.shell.streams.pop(unit, None)
         if self.access is not None:

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from labkit.core.door import NO_BODY
 from labkit.core.messages import End, Outcome
 
 INVALID: Final = "invalid_request_error"
@@ -132,6 +133,6 @@ def refusal_of(end: End) -> Refusal:
     code = _OF_END.get(end.detail, end.detail)
     if code in CASES:
         return Refusal(code)
-    if end.outcome is Outcome.FAILED:
+    if end.outcome is Outcome.FAILED and not end.detail.startswith(NO_BODY):
         return Refusal("request_failed", f"{CASES['request_failed'].message}: {end.detail}")
     return Refusal("internal_error", f"{end.outcome}: {end.detail}")
