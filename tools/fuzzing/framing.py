@@ -15,9 +15,11 @@ from labkit.live.http.protocol import MOST_HEAD, Hub
 
 from .wires import split
 
-LENIENT = re.compile(r"RTSP/1\.0|ICE/1\.0|no request line received|request line.*  ")
+LENIENT = re.compile(
+    r"RTSP/1\.0|ICE/1\.0|no request line received|request line.*  |request line: bytearray\(b'\\r"
+)
 """What h11 refuses and we do not: protocols that our parser takes for HTTP/1.0 and does not name;
-empty lines before a request and more than one space within its line, which RFC 9112 lets pass."""
+line ends before a request, of either sort, and more than one space within its first line."""
 
 Request = tuple[bytes, bytes, bytes]
 """Method, path and body."""
