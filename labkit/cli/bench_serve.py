@@ -27,7 +27,7 @@ Table = tuple[str, list[str], list[list[str]]]
 @json_option
 @explained
 def serve(as_json: bool, markdown: bool, only: tuple[str, ...], **asked: Any) -> None:
-    """The front door: rates, memory, the collector, a log, uvicorn, torch, streams, a lost GPU.
+    """The front door: rates, memory, collector, log, carriers, streams.
 
     Starts every server itself, puts `labkit loadtest` on it from another process, kills
     workers, and checks that each request was answered once. A quarter of an hour; leave

@@ -44,21 +44,36 @@ class Books(Protocol):
     """
 
     @property
-    def at(self) -> Sequence[int]: ...
+    def at(self) -> Sequence[int]:
+        """When each request was due."""
+
     @property
-    def took(self) -> Sequence[int]: ...
+    def took(self) -> Sequence[int]:
+        """How long each took."""
+
     @property
-    def status(self) -> Sequence[int]: ...
+    def status(self) -> Sequence[int]:
+        """How each ended; 0: broken off."""
+
     @property
-    def unanswered(self) -> Sequence[int]: ...
+    def unanswered(self) -> Sequence[int]:
+        """When those without a response were due."""
+
     @property
-    def first(self) -> Sequence[int]: ...
+    def first(self) -> Sequence[int]:
+        """Until the first piece of each stream."""
+
     @property
-    def first_at(self) -> Sequence[int]: ...
+    def first_at(self) -> Sequence[int]:
+        """When each of those streams was due."""
+
     @property
-    def step(self) -> Sequence[int]: ...
+    def step(self) -> Sequence[int]:
+        """Between two pieces of a stream."""
+
     @property
-    def step_at(self) -> Sequence[int]: ...
+    def step_at(self) -> Sequence[int]:
+        """When the stream of each of those was due."""
 
 
 @dataclass(frozen=True, slots=True)

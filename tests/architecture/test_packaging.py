@@ -94,7 +94,9 @@ def test_what_the_set_up_looks_for_is_what_the_base_and_the_lab_extra_declare():
 @pytest.mark.parametrize("folder", ["labkit", "tests", "tools"])
 def test_everything_that_is_imported_is_declared(folder):
     known = {IMPORT_NAMES.get(r.name, r.name.replace("-", "_")).lower() for r in DECLARED}
-    known |= BROUGHT_ALONG | {"labkit", "tests", "tools"} | set(sys.stdlib_module_names)
+    known |= (
+        BROUGHT_ALONG | {"labkit", "tests", "tools", "benchmarks"} | set(sys.stdlib_module_names)
+    )
     strangers = {
         path.relative_to(ROOT).as_posix(): unknown
         for path in sorted((ROOT / folder).rglob("*.py"))

@@ -132,8 +132,8 @@ def test_a_page_without_its_markers_is_refused():
 def test_make_help_has_a_line_for_every_target():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     phony = re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    helped = re.findall(r"^([a-z]+):.*## \S", makefile, re.MULTILINE)
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    helped = re.findall(r"^([a-z-]+):.*## \S", makefile, re.MULTILINE)
     assert targets == set(helped)
     assert phony
     assert set(phony[1].split()) == targets
