@@ -73,7 +73,7 @@ class Gateway:
     # -- arrive -> admit -> queue ------------------------------------------------------------
 
     def arrive(self, request: Request, now: int) -> Sequence[Command]:
-        """Queue a request, or refuse it; `End` lists the codes.
+        """Queue a request, or refuse it; `End` lists the gateway's codes.
 
         Raises IndexError for a tier there is none of; nothing has changed then.
         """

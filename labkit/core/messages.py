@@ -119,9 +119,10 @@ class Chunk:
 class End:
     """A request ends without an answer.
 
-    `detail` is a code for the door and, for a failed request, the sentence that says why. A request
-    is rejected as `unknown_model`, `draining`, `queue_full` (as many wait as any tier may fill) or
-    `tier_quota` (as many as this tier may fill); others end by `deadline_exceeded`, `client_left`.
+    `detail` is a code for the door and, for a failed request, the sentence that says why. The
+    gateway's codes: a request is rejected as `unknown_model`, `draining`, `queue_full` (as many
+    wait as any tier may fill) or `tier_quota` (as many as this tier may fill); others end by
+    `deadline_exceeded`, `client_left`. The door and the engine have codes of their own.
     """
 
     request_id: int

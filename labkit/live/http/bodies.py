@@ -96,7 +96,7 @@ class Chat(msgspec.Struct):
 class Asked:
     """What a body comes down to, whichever of the two it was.
 
-    `prompts` are one or more; `several` says that they came as a list.
+    `prompts` are one or more: a list, or the one string alone.
     """
 
     chat: bool

@@ -109,7 +109,10 @@ class _Collector:
     def collect(self) -> Iterator[Metric]:
         own = self.counters
         yield counts(
-            "http_responses", "Responses, by route and status.", ["route", "status"], own.responses
+            "http_responses",
+            "Responses, by route and status; 499: the client left before one.",
+            ["route", "status"],
+            own.responses,
         )
         yield counts(
             "calls", "Calls for an answer, by tier and outcome.", ["tier", "outcome"], own.calls

@@ -23,8 +23,8 @@ MOST_HEADERS = 100
 MOST_FRAMING = MOST_BODY
 """Bytes of a request that are not its body: chunk sizes and trailers, too, end somewhere."""
 
-MOST_PIPELINED = 16
-"""Requests that may wait on one connection behind the one that is answered."""
+PAUSE_AT = 16
+"""Requests that wait on one connection before reading pauses; what one read brought is kept."""
 
 ARRIVE_WITHIN_S = 10.0
 """From the first byte of a request to its last."""
@@ -416,7 +416,7 @@ class Connection(asyncio.Protocol):
         self._waiting.append(exchange)
         if self._current is None:
             self._pump()
-        elif len(self._waiting) >= MOST_PIPELINED and not self._paused:
+        elif len(self._waiting) >= PAUSE_AT and not self._paused:
             self._paused = True
             self._transport.pause_reading()
 
@@ -457,7 +457,7 @@ class Connection(asyncio.Protocol):
             self._current = self._waiting.popleft()
             self.hub.handle(self._current)
         self._pumping = False
-        if self._paused and len(self._waiting) < MOST_PIPELINED:
+        if self._paused and len(self._waiting) < PAUSE_AT:
             self._paused = False
             if self._stalled_at is None and not self._transport.is_closing():
                 self._read_on()

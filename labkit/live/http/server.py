@@ -1,6 +1,7 @@
 """The server: an engine, a front and a listening socket, from start to the last response."""
 
 import asyncio
+import logging
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,8 @@ from labkit.live.http.protocol import Handle, Hub, Refused
 from labkit.live.keys import KeyFile, KeyProblem, Keyring
 from labkit.live.ledger import Journal
 from labkit.live.openfiles import most_open
+
+log = logging.getLogger("labkit.http")
 
 BACKLOG = 4_096
 AT_ONCE = 25
@@ -232,7 +235,7 @@ class Server:
         try:
             self.front.keyring = Keyring(self._key_file.read())
         except KeyProblem as problem:
-            self.front.defect(problem)
+            log.warning("the key file %s; the old keys stay", problem)
 
 
 def is_loopback(host: str) -> bool:
