@@ -94,4 +94,4 @@ def test_every_response_is_in_the_books_of_both(serve):
     assert told["labkit_unknown_keys_total"] == 1
     # Three keys of two tenants: each is computed once at most.
     assert sum(rows) <= told["labkit_returned_rows_total"] <= sum(rows) + 6
-    assert told["labkit_streams_open"] == told["labkit_in_flight_calls"] == 0
+    assert told["labkit_streamed_prompts"] == told["labkit_in_flight_calls"] == 0

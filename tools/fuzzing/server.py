@@ -13,7 +13,7 @@ import psutil
 
 from labkit.gpu.tag import carries
 
-QUIET = ("labkit_in_flight_calls", "labkit_on_gpu_requests", "labkit_streams_open")
+QUIET = ("labkit_in_flight_calls", "labkit_on_gpu_requests", "labkit_streamed_prompts")
 SETTLE_S = 20.0
 SPARE_FILES = 3
 """Files that may be open beyond those at the start; a leak grows past any number."""

@@ -146,7 +146,7 @@ class Call:
         good = send.status == 200
         code = None if good else code_of(send.body)
         if code is not None:
-            extra += self._front.when_to_return(send.status, code, self)
+            extra += self._front.when_to_return(code, self)
         self.size = len(send.body)
         self._close(send.status, _SAID_BY.get(send.status, Outcome.REJECTED), code)
         kind = EVENTS if good and self.writer.asked.stream else JSON

@@ -26,7 +26,7 @@ from labkit.live.http.call import Call
 from labkit.live.http.counters import Counters, count, counts, exposition, gauge, gauges
 from labkit.live.http.exchange import Exchange
 from labkit.live.http.patience import DrainMeter, quota_headers, retry_headers, wait_for
-from labkit.live.http.refusals import Refusal
+from labkit.live.http.refusals import CASES, Refusal
 from labkit.live.keys import Account, Keyring
 
 log = logging.getLogger("labkit.http")
@@ -42,13 +42,12 @@ FAILURES, FORGIVEN_PER_S = 20, 2.0
 """Unknown keys that one address may show at once, and how fast they are forgiven."""
 
 LONGEST_HINT_S = 3_600.0
-LEAST_AGAIN = frozenset({409, 429, 503, 504})
 
 
 class Front:
     """Answers exchanges from an engine; everything is on the engine's loop.
 
-    `serve_keyring` replaces who may come in. `settings.models` are the names, perhaps with a
+    Assign `keyring` to replace who may come in. `settings.models` are the names, perhaps with a
     version (`ferry@1`), that a client may ask for with or without it.
     """
 
@@ -71,7 +70,6 @@ class Front:
         self.chance = Random(f"{seed}/retry").random
         self.models = _names(settings.models)
         self.own = {model: settings.of(model) for model in settings.models}
-        self.pages: dict[bytes, Callable[[Exchange], None]] = {}
         self._routes: dict[bytes, tuple[bytes, str, Callable[[Exchange], None]]] = {
             b"/v1/completions": (b"POST", "completions", self._completion),
             b"/v1/chat/completions": (b"POST", "chat", self._chat),
@@ -136,7 +134,7 @@ class Front:
         """The header lines of a refusal."""
         if not refusal.again or b"retry-after" in refusal.headers:
             return refusal.headers
-        return refusal.headers + self.when_to_return(refusal.status, refusal.code, call)
+        return refusal.headers + self.when_to_return(refusal.code, call)
 
     def refused(self, status: int) -> None:
         """The carrier refused what was not even a request; it counts like any other response."""
@@ -214,9 +212,9 @@ class Front:
         headers = exchange.headers
         text = headers.get(b"idempotency-key")
         key = None if text is None else _key(text, exchange, account)
-        # What is recorded needs no GPU.
-        recorded = key is not None and key in self.shell.door.keys
-        if self._unserved and self._is_unserved(model) and not recorded:
+        # What a key has, or waits for, needs no more of a GPU.
+        known = key is not None and key in self.shell.door.keys
+        if self._unserved and self._is_unserved(model) and not known:
             raise Refusal("no_ready_replica", f"no GPU serves {model} now; come back", "model")
         if headers.get(b"x-stainless-retry-count", b"0") != b"0":
             self.counters.retries += 1
@@ -298,17 +296,17 @@ class Front:
             found = [boarded.pop(unit) for unit in call.units if unit in boarded]
             call.boarded_at = max(found, default=call.boarded_at)
 
-    def when_to_return(self, status: int, code: str, call: Call | None) -> bytes:
+    def when_to_return(self, code: str, call: Call | None) -> bytes:
         """Header lines for whoever may try again: from the measured depth and drain rate.
 
         A queue that is full also says how many may wait in it, in all or of the call's tier.
         """
-        if status not in LEAST_AGAIN:
+        if not CASES[code].again:
             return b""
         gateway, now = self.engine.gateway, self.shell.time()
         rate = self.drain.rate(self.engine.loop.time()) or self._nominal()
         first = 0.0 if gateway.due_at == NEVER else max(gateway.due_at - now, 0) / S
-        if status == 409:
+        if code == "idempotency_in_flight":
             first += self.settings.longest_batch / S
         depth = max(gateway.depth() + gateway.in_flight(), 1)
         seconds = wait_for(first, depth, rate, self.chance)
@@ -371,8 +369,8 @@ class Front:
         )
         rate = self.drain.rate(self.engine.loop.time())
         yield gauge("drained_rows_per_second", "Answers while a queue waits.", rate or 0.0)
-        yield gauge("streams_open", "Streams not at their end.", len(shell.streams))
-        yield gauge("idempotency_keys", "Outcomes kept under keys.", len(shell.door.keys))
+        yield gauge("streamed_prompts", "Prompts of streams not at their end.", len(shell.streams))
+        yield gauge("idempotency_keys", "Keys in flight or kept.", len(shell.door.keys))
         yield counts("batches", "Batches that departed.", ["model", "reason"], dict(shell.reasons))
         yield count("batch_rows", "Requests aboard them.", shell.aboard)
         yield count("returned_rows", "Requests that came back from a GPU.", shell.returned)

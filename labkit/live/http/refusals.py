@@ -90,7 +90,6 @@ class Refusal(Exception):
         code: str,
         message: str | None = None,
         param: str | None = None,
-        status: int | None = None,
         headers: bytes = b"",
     ) -> None:
         case = CASES[code]
@@ -98,7 +97,7 @@ class Refusal(Exception):
         super().__init__(text if len(text) <= LONGEST else f"{text[:LONGEST]} ...")
         self.code = code
         self.param = param
-        self.status = status or case.status
+        self.status = case.status
         self.headers = headers
 
     @property
