@@ -108,7 +108,6 @@ class DeskEngine(KeyedEngine):
             settings,
             fleet,
             seed=seed,
-            most_open=1,
             ring=ring,
             loop=loop,
             journal=journal or MemoryJournal(),

@@ -65,7 +65,6 @@ class Live:
             self.settings,
             self.fleet,
             seed=seed,
-            most_open=most_open,
             ring=trace,
             loop=new_loop(),
         )

@@ -43,7 +43,6 @@ class Engine:
         fleet: Fleet,
         *,
         seed: int,
-        most_open: int,
         ring: int | None,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -58,7 +57,7 @@ class Engine:
             self.trace = scheduler.trace
         self.shell = self._shell(scheduler, settings)
         self.shell.watchers.append(self._watch)
-        self.replies = Replies(most_open, self.post)
+        self.replies = Replies(self.post)
         self._inbox: deque[tuple[Request, Reply] | int] = deque()
         self._woken = False
         self._settled = threading.Event()

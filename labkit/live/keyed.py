@@ -190,7 +190,6 @@ class KeyedLive(Live):
             self.settings,
             self.fleet,
             seed=seed,
-            most_open=self.most_open,
             ring=trace,
             loop=new_loop(),
             journal=self.journal,

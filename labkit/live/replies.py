@@ -58,11 +58,10 @@ class Reply(Future[str]):
 class Replies:
     """Every reply that has no outcome yet, and the thread that hands outcomes over.
 
-    `withdraw(request_id)` is called when a caller cancels. At most `most` should be open.
+    `withdraw(request_id)` is called when a caller cancels.
     """
 
-    def __init__(self, most: int, withdraw: Callable[[int], None]) -> None:
-        self.most = most
+    def __init__(self, withdraw: Callable[[int], None]) -> None:
         self.withdraw = withdraw
         self._open: dict[int, Reply] = {}
         self._noted: list[Concluded] = []
