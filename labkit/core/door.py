@@ -1,6 +1,6 @@
 """The door: keyed calls in front of a scheduler, each key with one recorded outcome."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from labkit.core.contract import Scheduler
@@ -29,7 +29,7 @@ class Send:
 
 
 Ended = tuple[Output, ...] | End
-"""How a call ended: one output a prompt, in order, or the first of its ends without an answer."""
+"""How a call ended: one output a prompt, in order, or the `End` that speaks for it (`ended_of`)."""
 
 Render = Callable[[int, Ended], tuple[int, bytes]]
 """`render(ticket, ended)`: the status and the bytes of a call, told once for all who wait."""
@@ -54,12 +54,16 @@ class _Call:
         """Every unit has its outcome."""
         return len(self.outputs) + len(self.ends) == len(self.units)
 
-    def ended(self) -> Ended:
-        """A failure of its own speaks for the call before any other end: it alone is recorded."""
-        if not self.ends:
-            return tuple(self.outputs[unit] for unit in self.units)
-        failed = (end for end in self.ends if end.outcome is Outcome.FAILED)
-        return next(failed, self.ends[0])
+
+def ended_of(units: Iterable[int], outputs: Mapping[int, Output], ends: Sequence[End]) -> Ended:
+    """How a call ended whose every unit has: a failure of its own speaks for it, else its first end.
+
+    Of all ends a failure alone is recorded.
+    """
+    if not ends:
+        return tuple([outputs[unit] for unit in units])
+    failed = (end for end in ends if end.outcome is Outcome.FAILED)
+    return next(failed, ends[0])
 
 
 class Door:
@@ -209,7 +213,7 @@ class Door:
 
     def _conclude_if_over(self, call: _Call, now: int, out: list[DoorCommand]) -> None:
         if call.over:
-            self._conclude(call, call.ended(), now, out)
+            self._conclude(call, ended_of(call.units, call.outputs, call.ends), now, out)
 
     def _conclude(self, call: _Call, ended: Ended, now: int, out: list[DoorCommand]) -> None:
         """Record what is kept; send at once what frees the key."""

@@ -24,14 +24,22 @@ SCOPE = "lab"
 KeyedSink = Callable[[int, Output | End | Send], None]
 """As `labkit.live.shell.Sink`; a call with a key hears a `Send`, or an `End` of its ticket."""
 
-STATUS = {Outcome.REJECTED: 429, Outcome.EXPIRED: 504, Outcome.FAILED: 422}
+STATUS = {
+    Outcome.REJECTED: 429,
+    Outcome.EXPIRED: 504,
+    Outcome.FAILED: 422,
+    Outcome.CANCELLED: 503,
+}
+"""What a call without an answer is sent as."""
+
+_SAID_BY = {status: outcome for outcome, status in STATUS.items()}
 
 
 def render(ticket: int, ended: Ended) -> tuple[int, bytes]:
     """A small JSON body; the id of the call that was computed tells two computations apart."""
     if isinstance(ended, End):
         told: dict[str, Any] = {"id": ticket, "error": ended.detail}
-        return STATUS.get(ended.outcome, 503), json.dumps(told).encode()
+        return STATUS[ended.outcome], json.dumps(told).encode()
     return 200, json.dumps({"id": ticket, "outputs": list(ended)}).encode()
 
 
@@ -265,8 +273,7 @@ def _outcome_of(ticket: int, sent: Send) -> Output | End:
     try:
         if sent.status == 200:
             return outputs_of(sent.body)[0]
-        status = {429: Outcome.REJECTED, 504: Outcome.EXPIRED, 503: Outcome.CANCELLED}
-        ended = status.get(sent.status, Outcome.FAILED)
+        ended = _SAID_BY.get(sent.status, Outcome.FAILED)
         return End(ticket, ended, json.loads(sent.body)["error"])
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         why = f"no output in the body kept under this key: {error!r}; make it as {__name__}.render"

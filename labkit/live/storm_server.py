@@ -47,7 +47,7 @@ class _Line(asyncio.Protocol):
             if isinstance(told, Send):
                 self._say(n, told.status, told.body.decode(), told.replayed)
             elif isinstance(told, End):
-                self._say(n, STATUS.get(told.outcome, 503), told.detail, False)
+                self._say(n, STATUS[told.outcome], told.detail, False)
 
         shell.call([request], Key("storm", "POST", key), fingerprint(prompt), sink)
 

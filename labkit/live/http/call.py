@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from labkit.core.door import Ended, Send
+from labkit.core.door import Ended, Send, ended_of
 from labkit.core.messages import End, Outcome, Output
 from labkit.live.http.answers import Writer, cut, error_event, words
 from labkit.live.http.exchange import EVENTS, JSON, Exchange
@@ -120,7 +120,7 @@ class Call:
             self._respond()
 
     def _respond(self) -> None:
-        ended = self._ended()
+        ended = ended_of(self.units, self._outputs, self._ends)
         if isinstance(ended, End):
             self._refuse(ended)
             return
@@ -128,13 +128,6 @@ class Call:
         self.size = len(body)
         self._close(200, Outcome.ANSWERED)
         self.exchange.respond(200, body, JSON, self._name())
-
-    def _ended(self) -> Ended:
-        """One that failed by itself speaks for all, else the first that has no answer."""
-        if not self._ends:
-            return tuple([self._outputs[unit] for unit in self.units])
-        failed = (end for end in self._ends if end.outcome is Outcome.FAILED)
-        return next(failed, self._ends[0])
 
     def _deliver(self, send: Send) -> None:
         """The recorded bytes, whoever computed them."""
