@@ -56,9 +56,9 @@ class _Call:
 
 
 def ended_of(units: Iterable[int], outputs: Mapping[int, Output], ends: Sequence[End]) -> Ended:
-    """How a call ended whose every unit has: a failure of its own speaks for it, else its first end.
+    """How a call ended: a failure of its own speaks for it, else the first of its ends.
 
-    Of all ends a failure alone is recorded.
+    Every unit has its outcome. Of all ends a failure alone is recorded.
     """
     if not ends:
         return tuple([outputs[unit] for unit in units])

@@ -36,8 +36,9 @@ def test_it_streams(place):
     assert heard.body.endswith(b"data: [DONE]\n\n")
 
 
-def test_a_body_over_the_cap_is_refused(place):
+def test_a_body_over_the_cap_is_refused_and_counted(place):
     assert place.ask("/v1/completions", b"x" * 1_000_001).status == 413
+    assert place.metrics()['labkit_http_responses_total{route="other",status="413"}'] == 1
 
 
 def test_a_client_who_leaves_is_withdrawn(serve):

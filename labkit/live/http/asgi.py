@@ -9,7 +9,7 @@ from typing import Any
 from labkit.live.errors import LiveError
 from labkit.live.http.bodies import MOST_BODY
 from labkit.live.http.exchange import JSON, Exchange
-from labkit.live.http.protocol import IDLE_S, Handle
+from labkit.live.http.protocol import IDLE_S, Handle, Refused
 from labkit.live.http.refusals import Refusal
 
 Message = MutableMapping[str, Any]
@@ -68,10 +68,14 @@ class _Answering(Exchange):
 
 
 class AsgiApp:
-    """An ASGI 3 application; `handle` answers on the loop that calls it."""
+    """An ASGI 3 application; `handle` answers on the loop that calls it.
 
-    def __init__(self, handle: Handle) -> None:
+    `refused` hears the status of what never came to `handle`.
+    """
+
+    def __init__(self, handle: Handle, refused: Refused) -> None:
         self._handle = handle
+        self._refused = refused
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """One request, and a look-out for a client who leaves before it is answered."""
@@ -82,6 +86,7 @@ class AsgiApp:
         exchange = _Answering(scope, body or b"", loop.time())
         if body is None or len(body) > MOST_BODY:
             refusal = Refusal("body_too_large" if body else "bad_http")
+            self._refused(refusal.status)
             exchange.respond(refusal.status, refusal.body(), extra=b"connection: close\r\n")
         else:
             self._handle(exchange)
@@ -118,13 +123,13 @@ async def _gone(exchange: _Answering, receive: Receive) -> None:
 class Uvicorn:
     """A carrier (see `labkit.live.http.server`) that is uvicorn on the engine's loop."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, refused: Refused) -> None:
         try:
             import uvicorn
         except ImportError:
             raise LiveError("uvicorn is not installed: pip install uvicorn") from None
         config = uvicorn.Config(
-            AsgiApp(handle),
+            AsgiApp(handle, refused),
             http="httptools",
             lifespan="off",
             log_level="critical",

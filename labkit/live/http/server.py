@@ -127,7 +127,7 @@ class Server:
         self._key_file = key_file
         self._keys_at = 0 if key_file is None else key_file.changed_at()
         self.carrier: Carrier = (
-            Uvicorn(self.front.handle)
+            Uvicorn(self.front.handle, self.front.refused)
             if uvicorn
             else OwnProtocol(
                 self.engine.loop,
