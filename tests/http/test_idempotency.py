@@ -74,7 +74,7 @@ def test_a_key_belongs_to_its_tenant_and_its_path(place):
     assert "idempotent-replayed" not in chat.headers
 
 
-def test_a_refusal_frees_the_key(place):
+def test_what_is_refused_for_its_body_takes_no_key(place):
     for prompt, status in ((["x"] * 101, 400), ("fine", 200)):
         assert asked(place, "order-6", prompt).status == status
 

@@ -399,9 +399,11 @@ def test_a_server_that_ends_lets_begun_streams_and_waiters_come_to_their_end(ser
         while piece := streamed.recv(65_536):
             heard += piece
     assert heard.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
-    for number, line in enumerate(waiters):
-        # Who waits for another's answer may be asked to come back for it.
-        assert statuses(line.recv(65_536)) in ([[200]] if number < 3 else [[200], [409]])
+    told = [statuses(line.recv(65_536)) for line in waiters]
+    for key in range(3):
+        # Which of the two came first nobody knows; the other may be asked to come back for it.
+        assert sorted(told[key::3]) in ([[200], [200]], [[200], [409]])
+    for line in waiters:
         line.close()
 
 
@@ -422,17 +424,16 @@ def test_a_guesser_a_newcomer_and_a_crowd_are_all_told_when_to_come_back(serve):
 
 
 def test_a_batch_function_that_sleeps_blocks_no_intake(serve):
-    place = serve(QUICK.with_(batch_time=100 * MS), gpus=1, workers="timer")
+    settings = QUICK.with_(batch_time=1_000 * MS, overdue_after=3_000 * MS, budget=None)
+    place = serve(settings, gpus=1, workers="timer")
     waiting = threading.Thread(target=place.complete)
     waiting.start()
     until(lambda: place.server.engine.shell.on_gpu)
-    began = time.monotonic()
     assert place.ask("/healthz").status == 200
     with place.line(place.request(BODY)) as second:
         until(lambda: place.server.engine.gateway.depth() == 1)
         assert place.server.engine.shell.on_gpu, (
             "answered and let in while the batch was on its GPU"
         )
-        assert time.monotonic() - began < 0.1
         assert statuses(second.recv(65_536)) == [200]
     waiting.join()
