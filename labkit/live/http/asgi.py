@@ -83,9 +83,11 @@ class AsgiApp:
             return
         loop = asyncio.get_running_loop()
         body = await _read(receive)
-        exchange = _Answering(scope, body or b"", loop.time())
-        if body is None or len(body) > MOST_BODY:
-            refusal = Refusal("body_too_large" if body else "bad_http")
+        if body is None:
+            return
+        exchange = _Answering(scope, body, loop.time())
+        if len(body) > MOST_BODY:
+            refusal = Refusal("body_too_large")
             self._refused(refusal.status)
             exchange.respond(refusal.status, refusal.body(), extra=b"connection: close\r\n")
         else:
