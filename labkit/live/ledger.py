@@ -224,15 +224,21 @@ class SqliteJournal:
     def _row(self, commit: Commit) -> tuple[object, ...]:
         words = [word.encode("utf-8", "surrogatepass") for word in commit.key]
         entry = commit.entry
-        since = entry.since + self._ahead
+        # Dated by whichever clock is ahead: one that was set, or a laptop that slept, must not
+        # make an outcome old on the day it is written.
+        since = entry.since + max(self._ahead, self._wall() - self._clock())
         return (*words, entry.fingerprint, entry.status, entry.body, since)
 
     def _prune(self, cursor: sqlite3.Cursor) -> None:
-        """Ids only grow, so at most `most` rows are left above the newest id less `most`."""
+        """Ids only grow, so at most `most` rows are left above the newest id less `most`.
+
+        Old is what both clocks call old.
+        """
+        now = min(self._wall(), self._clock() + self._ahead)
         cursor.execute(
             "DELETE FROM outcomes WHERE id IN "
             "(SELECT id FROM outcomes WHERE since <= ? ORDER BY since LIMIT ?)",
-            (self._wall() - self.keep_for, PRUNED_AT_ONCE),
+            (now - self.keep_for, PRUNED_AT_ONCE),
         )
         cursor.execute(
             "DELETE FROM outcomes WHERE id <= (SELECT max(id) FROM outcomes) - ?", (self.most,)

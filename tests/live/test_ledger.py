@@ -125,6 +125,19 @@ def test_a_day_later_it_is_forgotten(tmp_path: Path):
     assert kept(tmp_path / "ledger", wall=lambda: day) == []
 
 
+@pytest.mark.parametrize("hours", [-48, 23, 25])
+def test_a_wall_clock_that_is_set_meanwhile_makes_no_outcome_old(tmp_path: Path, hours: int):
+    path, errors, wall = tmp_path / "ledger", [], [1_000_000 * S]
+    journal = SqliteJournal(path, wall=lambda: wall[0])
+    for text, later in (("before", 0), ("after", hours * 3600 * S)):
+        journal.open(lambda: 0, lambda group, error: errors.append(error))
+        wall[0] += later
+        journal.append(commit(text), 0)
+        journal.close()
+    assert (errors, rows(path)) == ([None, None], ["before", "after"])
+    assert "after" in [key.text for key, _ in kept(path, wall=lambda: wall[0])]
+
+
 def rows(path: Path) -> list[str]:
     with sqlite3.connect(path) as db:
         found = [text.decode() for (text,) in db.execute("SELECT text FROM outcomes ORDER BY id")]
