@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from labkit.core.door import Render
 from labkit.core.idempotency import Key, KeyLedger
@@ -15,8 +15,15 @@ from labkit.live.ledger import Journal, MemoryJournal
 
 RECEIPTS = 200
 
-Stream = Callable[[int, str], None]
-"""Hears the pieces of one request while it is on its GPU: `stream(request_id, piece)`."""
+
+class Stream(Protocol):
+    """Hears of one request while it is on its GPU; must not raise."""
+
+    def piece(self, request_id: int, text: str) -> None:
+        """The next words."""
+
+    def lost(self, code: str) -> None:
+        """What computed it failed: one that has begun ends here, withdrawn; another goes on."""
 
 
 class DeskShell(KeyedShell):
@@ -32,6 +39,7 @@ class DeskShell(KeyedShell):
         super().__init__(*arguments)
         self.streams: dict[int, Stream] = {}
         self.aboard = self.returned = 0
+        self._ending = False
         self.receipts: deque[tuple[int, Depart]] = deque(maxlen=RECEIPTS)
         self.reasons: Counter[tuple[str, str]] = Counter()
         self.departed: Counter[str] = Counter()
@@ -59,6 +67,24 @@ class DeskShell(KeyedShell):
                 self.open.pop(request.id, None)
             raise
 
+    def end_streams(self, gpu: int, code: str) -> None:
+        """End those that have begun on this GPU, before the scheduler hears of their batch.
+
+        A second try may say other words, so these are withdrawn and it computes them for nobody.
+        """
+        depart = self.on_gpu.get(gpu)
+        if depart is None or not self.streams:
+            return
+        # A withdrawal lets nothing fall due, or each of a hundred would end within the one before.
+        self._ending = True
+        try:
+            for row in depart.rows:
+                stream = self.streams.get(row.id)
+                if stream is not None:
+                    stream.lost(code)
+        finally:
+            self._ending = False
+
     def pieces(self, batch_id: int, pieces: Sequence[str | None]) -> None:
         """The next piece of each row of a batch that is still on its GPU; None for no piece."""
         gpu = self._gpu_of.get(batch_id)
@@ -67,14 +93,36 @@ class DeskShell(KeyedShell):
         for row, piece in zip(self.on_gpu[gpu].rows, pieces, strict=True):
             stream = self.streams.get(row.id)
             if stream is not None and piece:
-                stream(row.id, piece)
+                stream.piece(row.id, piece)
 
     def done(self, batch_id: int, result: Result, raw_us: int) -> None:
         """See `Listener`; counts what comes back from a GPU that is not fenced."""
         gpu = self._gpu_of.get(batch_id)
-        if gpu is not None and not isinstance(result, BatchError):
-            self.returned += len(self.on_gpu[gpu].rows)
+        if gpu is not None:
+            aboard = len(self.on_gpu[gpu].rows)
+            if isinstance(result, BatchError):
+                # One that raises alone has failed, and the scheduler says so.
+                if aboard > 1:
+                    self.end_streams(gpu, "batch_failed")
+            else:
+                self.returned += aboard
+                if len(result) != aboard:
+                    self.end_streams(gpu, "gpu_lost")
         super().done(batch_id, result, raw_us)
+
+    def _before_due(self, now: int) -> int:
+        """A batch that is overdue is about to be given to another GPU, without these streams."""
+        ended: set[int] = set()
+        while self.streams and (overdue := self._overdue(now) - ended):
+            for gpu in overdue:
+                self.end_streams(gpu, "gpu_lost")
+            ended |= overdue
+            # The scheduler's time never goes back, and it was told of withdrawals meanwhile.
+            now = self.time()
+        return now
+
+    def _held_up(self, now: int) -> bool:
+        return self._ending or super()._held_up(now)
 
     def _depart(self, depart: Depart, now: int) -> None:
         self.aboard += len(depart.rows)

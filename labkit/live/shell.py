@@ -175,10 +175,15 @@ class Shell:
         if commands:
             self._obey(commands, now)
         if self.scheduler.due_at <= now and not self._held_up(now):
+            now = self._before_due(now)
             self._obey(self.scheduler.advance(now), now)
         due_at = self.scheduler.due_at
         if due_at < self._armed_for:
             self._arm(due_at)
+
+    def _before_due(self, now: int) -> int:
+        """Hook: what is to be done before anything falls due; the instant at which it then does."""
+        return now
 
     def _obey(self, commands: Sequence[Command], now: int) -> None:
         for command in commands:
@@ -258,5 +263,9 @@ class Shell:
         """
         if now - self._armed_for <= STALL:
             return False
+        return bool(self._overdue(now))
+
+    def _overdue(self, now: int) -> set[int]:
+        """The GPUs whose batch is out for so long that the scheduler will call it lost."""
         deadline = now - self.overdue_after
-        return any(self.departed_at[gpu] <= deadline for gpu in self.on_gpu)
+        return {gpu for gpu in self.on_gpu if self.departed_at[gpu] <= deadline}

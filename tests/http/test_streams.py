@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from labkit.core.messages import BatchError, RowError
 from labkit.core.units import MS
 from labkit.gpu.tag import carries
 
@@ -155,6 +156,147 @@ def test_a_keyed_stream_is_recorded_and_replayed_as_one(place):
     assert again.headers["content-type"].startswith("text/event-stream")
     whole = place.ask("/v1/completions", body | {"stream": False}, idempotency_key="stream-1")
     assert (whole.status, whole.error["code"]) == (422, "idempotency_key_reuse")
+
+
+ABOARD = QUICK.with_(
+    max_batch=2, max_wait=2_000 * MS, batch_time=400 * MS, overdue_after=1_000 * MS, budget=None
+)
+"""Two requests leave together, and stay away long enough for a test to speak for their GPU."""
+
+
+@contextmanager
+def two_aboard(place, second: bytes = b'{"model": "ferry", "prompt": "two"}'):
+    """A stream that has heard `one ` and another request, in the same batch; the batch's id."""
+    shell = place.server.engine.shell
+    first = place.request(b'{"model": "ferry", "prompt": "one", "stream": true}')
+    with place.line(first) as begun:
+        until(lambda: shell.open)
+        with place.line(place.request(second)) as other:
+            until(lambda: shell.on_gpu)
+            (depart,) = shell.on_gpu.values()
+            place.server.engine.call(shell.pieces, depart.batch_id, ["one ", None])
+            yield begun, other, depart.batch_id
+
+
+def rest_of(line) -> bytes:
+    """What comes until the server hangs up."""
+    heard = b""
+    while piece := line.recv(65_536):
+        heard += piece
+    return heard
+
+
+def check_broken(heard: bytes, code: str) -> None:
+    """One word, then why there are no more, and nothing that says it is complete."""
+    events = [json.loads(part[6:]) for part in heard.split(b"\r\n") if part[:6] == b"data: "]
+    assert [event["choices"][0]["text"] for event in events[:-1]] == ["one "]
+    assert events[-1]["error"]["code"] == code
+    assert b"[DONE]" not in heard
+    assert not heard.endswith(b"0\r\n\r\n")
+
+
+def answered(line) -> bool:
+    """Whether a plain request has its answer."""
+    return line.recv(65_536).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+def departed(place) -> list[tuple[str, list[str]]]:
+    """Why each batch left, and with whom."""
+    receipts = [depart for _, depart in place.server.engine.shell.receipts]
+    return [(one.receipt.reason, [row.prompt for row in one.rows]) for one in receipts]
+
+
+@pytest.mark.parametrize(
+    ("result", "code"), [(BatchError("no such word"), "batch_failed"), (["one"], "gpu_lost")]
+)
+def test_a_begun_stream_ends_when_its_batch_fails_and_the_others_aboard_go_on(serve, result, code):
+    place = serve(ABOARD)
+    engine = place.server.engine
+    with two_aboard(place) as (begun, other, batch_id):
+        engine.call(engine.shell.done, batch_id, result, 0)
+        check_broken(rest_of(begun), code)
+        assert answered(other)
+    assert departed(place) == [("full", ["one", "two"]), ("returned", ["two"])]
+    assert place.metrics()["labkit_streams_broken_total"] == 1
+
+
+def test_a_stream_that_has_not_begun_goes_on_when_its_batch_fails(serve):
+    place = serve(ABOARD)
+    engine = place.server.engine
+    with two_aboard(place, b'{"model": "ferry", "prompt": "two", "stream": true}') as aboard:
+        begun, other, batch_id = aboard
+        engine.call(engine.shell.done, batch_id, BatchError("no such word"), 0)
+        check_broken(rest_of(begun), "batch_failed")
+        heard = b""
+        while b"[DONE]" not in heard:
+            heard += other.recv(65_536)
+    assert heard.count(b'"text":"two"') == 1
+
+
+def test_a_begun_stream_that_fails_alone_says_so_and_its_company_is_answered(serve):
+    place = serve(ABOARD)
+    engine = place.server.engine
+    with two_aboard(place) as (begun, other, batch_id):
+        engine.call(engine.shell.done, batch_id, [RowError("no such word"), "two"], 0)
+        check_broken(rest_of(begun), "request_failed")
+        assert answered(other)
+    assert departed(place) == [("full", ["one", "two"])]
+
+
+def test_a_begun_stream_whose_batch_of_one_raises_is_told_not_to_come_back(serve):
+    place = serve(ABOARD.with_(max_wait=0))
+    engine = place.server.engine
+    with place.line(place.request(b'{"model": "ferry", "prompt": "one", "stream": true}')) as line:
+        until(lambda: engine.shell.on_gpu)
+        (depart,) = engine.shell.on_gpu.values()
+        engine.call(engine.shell.pieces, depart.batch_id, ["one "])
+        engine.call(engine.shell.done, depart.batch_id, BatchError("no such word"), 0)
+        check_broken(rest_of(line), "request_failed")
+    assert len(departed(place)) == 1
+
+
+def test_the_begun_streams_of_a_gpu_that_hangs_are_computed_no_second_time(serve):
+    place = serve(ABOARD.with_(max_batch=3))
+    engine = place.server.engine
+    engine.call(engine.fleet.inject, 0, "hang", 2.0)
+    stream = place.request(b'{"model": "ferry", "prompt": "one", "stream": true}')
+    with place.line(stream) as first, place.line(stream) as second:
+        until(lambda: len(engine.shell.open) == 2)
+        with place.line(place.request(b'{"model": "ferry", "prompt": "two"}')) as other:
+            until(lambda: engine.shell.on_gpu)
+            depart = engine.shell.on_gpu[0]
+            engine.call(engine.shell.pieces, depart.batch_id, ["one ", "one ", None])
+            check_broken(rest_of(first), "gpu_lost")
+            check_broken(rest_of(second), "gpu_lost")
+            assert departed(place)[1:] == [("returned", ["two"])]
+            assert answered(other)
+
+
+def test_the_streams_of_a_hung_gpu_end_one_after_another_and_none_within_another(serve):
+    place = serve(ABOARD)
+    engine, said = place.server.engine, []
+    shell = engine.shell
+
+    class Begun:
+        def piece(self, request_id, text):
+            raise AssertionError("nothing was said")
+
+        def lost(self, code):
+            said.append(code)
+            (row_id,) = [key for key, stream in shell.streams.items() if stream is self]
+            del shell.streams[row_id]
+            shell.cancel(row_id)
+            said.append("withdrawn")
+
+    engine.call(engine.fleet.inject, 0, "hang", 2.0)
+    plain = place.request(b'{"model": "ferry", "prompt": "a"}')
+    with place.line(plain), place.line(plain):
+        until(lambda: shell.on_gpu)
+        rows = shell.on_gpu[0].rows
+        engine.call(shell.streams.update, {row.id: Begun() for row in rows})
+        until(lambda: not shell.on_gpu)
+    assert said == ["gpu_lost", "withdrawn"] * 2
+    assert len(departed(place)) == 1
 
 
 @pytest.mark.live

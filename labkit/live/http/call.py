@@ -174,10 +174,10 @@ class Call:
             self._sent[request_id] = sent + len(text)
             self._push(self.writer.piece(request_id - self.first, text))
 
-    def gpu_lost(self) -> None:
-        """A GPU is lost that held a part of this: begun, it ends here; not begun, it goes on."""
+    def lost(self, code: str) -> None:
+        """What computed a part of this failed: begun, it ends here; not begun, it goes on."""
         if self._begun and not self.over:
-            self._fail(Refusal("gpu_lost"), Outcome.FAILED)
+            self._fail(Refusal(code), Outcome.FAILED)
             self._withdraw()
 
     def _finish(self, request_id: int, output: Output) -> None:

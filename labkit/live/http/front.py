@@ -1,6 +1,5 @@
 """The front: routes, keys, limits, and the one way a request takes from its bytes to the core."""
 
-import asyncio
 import logging
 import time
 from collections import OrderedDict
@@ -240,7 +239,7 @@ class Front:
             self._submit_keyed(call, requests, key, body)
             return
         if call.writer.asked.stream:
-            self.shell.streams.update((unit, call.piece) for unit in call.units)
+            self.shell.streams.update(dict.fromkeys(call.units, call))
         if len(requests) == 1:
             self.shell.offer(requests[0], call.hear)
         else:
@@ -420,26 +419,11 @@ class Front:
         return since is not None and self.engine.loop.time() - since > UNSERVED_S
 
     def _watch(self, what: str, gpu: int, now: int, why: str) -> None:
-        """Streams that have begun on a lost GPU end, and are not computed again.
-
-        Of a loss the scheduler is told after this, so what is withdrawn now it gives to no other
-        GPU. A stop is its own decision, and its commands are obeyed first.
-        """
+        """Of a loss the scheduler is told after this, so what is withdrawn now stays withdrawn."""
         if what == "joined":
             self._unserved.pop(self.shell.version_of(gpu), None)
-            return
-        depart = self.shell.on_gpu.get(gpu)
-        if depart is None or not self.shell.streams:
-            return
-        loop: asyncio.AbstractEventLoop = self.engine.loop
-        for row in depart.rows:
-            stream: Any = self.shell.streams.get(row.id)
-            if stream is None:
-                continue
-            if what == "lost":
-                stream.__self__.gpu_lost()
-            else:
-                loop.call_soon(stream.__self__.gpu_lost)
+        elif what == "lost":
+            self.shell.end_streams(gpu, "gpu_lost")
 
 
 _encode = msgspec.json.Encoder().encode

@@ -64,6 +64,9 @@ CASES: Final[dict[str, Case]] = {
     "engine_broke": Case(503, SERVER, "the engine broke; tell whoever runs this server", True),
     "ledger_failed": Case(503, SERVER, "the outcome could not be kept; send it again", True),
     "gpu_lost": Case(503, SERVER, "the GPU was lost in the middle of this stream; send it again"),
+    "batch_failed": Case(
+        503, SERVER, "its batch failed in the middle of this stream; send it again"
+    ),
     "too_many_connections": Case(503, SERVER, "too many connections are open", True),
     "deadline_exceeded": Case(504, SERVER, "it waited in the queue for longer than it may", True),
     "client_left": Case(499, INVALID, "the client left"),
