@@ -10,8 +10,8 @@ WHOLE = ROOT / "docs" / "code-map.md"
 BEGIN = "<!-- code map: written by `make architecture` -->"
 END = "<!-- end of the code map -->"
 ORDER = ("core", "theory", "workload", "sim", "gpu", "live", "viz", "teach", "cli")
-READ_FIRST = ("core", "sim", "live")
-"""The packages whose modules ARCHITECTURE.md lists: the rulebook and its two clocks."""
+READ_FIRST = ("core", "sim", "live", "live/http")
+"""The packages whose modules ARCHITECTURE.md lists: the rulebook, its two clocks and its door."""
 
 
 def first_sentence(path: Path) -> str:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "labkit").rglob("*.py"))
 LONGEST_MODULE = 250
 LONGEST_FUNCTION = 30
-LONGEST_PAGE = 120
+LONGEST_PAGE = 150
 
 # Split, so that this file does not find itself.
 ONE_MACHINE = re.compile(
