@@ -49,7 +49,10 @@ def connect(path: Path) -> sqlite3.Connection:
             raise LiveError(f"the ledger {path} is a folder or a device; give the name of a file")
         if path.exists() and path.stat().st_size:
             _recognise(path)
-        db = sqlite3.connect(path, timeout=LOCKED_S, isolation_level=None, check_same_thread=False)
+        # SQLite takes a name like `:memory:` for no file at all, unless it comes with its folder.
+        db = sqlite3.connect(
+            path.absolute(), timeout=LOCKED_S, isolation_level=None, check_same_thread=False
+        )
         try:
             _prepare(db)
         except BaseException:

@@ -47,6 +47,15 @@ def write(path: Path, *commits: Commit, **options) -> list[list[Commit]]:
     return groups
 
 
+@pytest.mark.parametrize("name", [":memory:", "file:x?mode=memory"])
+def test_a_name_that_sqlite_reads_in_its_own_way_is_a_file_all_the_same(
+    tmp_path, monkeypatch, name
+):
+    monkeypatch.chdir(tmp_path)
+    write(Path(name), commit())
+    assert [key for key, _ in kept(Path(name))] == [KEY]
+
+
 # -- groups ---------------------------------------------------------------------------------------
 
 
