@@ -172,6 +172,38 @@ def test_a_log_that_cannot_be_opened_is_told_before_it_serves(serve, tmp_path):
         serve(access=AccessLog(str(tmp_path / "none" / "access.jsonl")))
 
 
+@pytest.fixture
+def pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+def test_a_pipe_that_nobody_reads_is_refused_and_holds_up_nobody(serve, pipe):
+    with pytest.raises(LiveError, match=r"access log .*pipe: nobody reads it; give a file"):
+        serve(access=AccessLog(str(pipe)))
+
+
+def test_a_pipe_with_a_reader_gets_the_lines(serve, pipe):
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    place = serve(access=AccessLog(str(pipe)))
+    place.complete("hello")
+    place.server.close()
+    (line,) = os.read(reader, 10_000).decode().splitlines()
+    os.close(reader)
+    assert json.loads(line)["status"] == 200
+
+
+def test_a_pipe_put_in_the_files_place_costs_lines_and_holds_up_nobody(path, pipe, caplog):
+    log = AccessLog(str(path))
+    log.open()
+    pipe.rename(path)
+    log.note(_line())
+    log.close()
+    assert log.lost == 1
+    assert "nobody reads it; lines are lost" in caplog.text
+    caplog.clear()
+
+
 def _line():
     from labkit.live.http.access import plain_line
     from labkit.live.http.exchange import Exchange

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import stat
 import sys
 import threading
 import time
@@ -223,7 +224,19 @@ class AccessLog:
     def _opened(self) -> int:
         if self.target == "-":
             return sys.stdout.fileno()
-        return os.open(self.target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        # Without the flag a pipe that nobody reads would hold up whoever opens it, for ever.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY
+        try:
+            fd = os.open(self.target, flags, 0o640)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                raise OSError(errno.ENXIO, "nobody reads it") from None
+            raise
+        if stat.S_ISBLK(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "a disk and no file")
+        os.set_blocking(fd, True)
+        return fd
 
     def _let_go(self) -> None:
         if self.target != "-" and self._fd >= 0:
