@@ -17,6 +17,8 @@ PREFIX = "lk"
 SECRET_BYTES = 32
 """A key is drawn at random with this much in it, so one SHA-256 is enough: nobody can try them."""
 
+DIGEST_BYTES = hashlib.sha256().digest_size
+
 FILE = "keys.json"
 
 
@@ -48,12 +50,44 @@ def digest_of(key: bytes) -> str:
 
 def make(tenant: str, tier: int = Tier.FREE, admin: bool = False) -> tuple[str, Account]:
     """A new key, shown once, and the account to keep."""
-    if not (tenant.isprintable() and 1 <= len(tenant) <= 64):
-        raise KeyProblem(f"tenant {tenant!r}: give a name of 1 to 64 printable characters")
+    _check_tenant(tenant)
     name = secrets.token_hex(4)
     key = f"{PREFIX}-{name}-{secrets.token_urlsafe(SECRET_BYTES)}"
     created = int(time.time())
     return key, Account(name, digest_of(key.encode()), tenant, int(tier), admin, created)
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "id": (str,),
+    "digest": (str,),
+    "tenant": (str,),
+    "tier": (int,),
+    "admin": (bool,),
+    "created": (int,),
+    "revoked": (int, type(None)),
+}
+
+
+def _checked(account: Account) -> Account:
+    """The same, if every field may be as it is; raises `ValueError` naming the one that may not."""
+    for name, kinds in _KINDS.items():
+        value = getattr(account, name)
+        # By the very type: True is an int, and no tier.
+        if type(value) not in kinds:
+            words = " or ".join(kind.__name__ for kind in kinds)
+            raise ValueError(f"{name} {value!r} of key {account.id!r}: must be {words}")
+    if account.tier not in [*Tier]:
+        tiers = ", ".join(str(int(tier)) for tier in Tier)
+        raise ValueError(f"tier {account.tier} of key {account.id!r}: must be one of {tiers}")
+    if len(bytes.fromhex(account.digest)) != DIGEST_BYTES:
+        raise ValueError(f"digest of key {account.id!r}: must have {2 * DIGEST_BYTES} hex digits")
+    _check_tenant(account.tenant)
+    return account
+
+
+def _check_tenant(tenant: str) -> None:
+    if not (tenant.isprintable() and 1 <= len(tenant) <= 64):
+        raise KeyProblem(f"tenant {tenant!r}: give a name of 1 to 64 printable characters")
 
 
 class Keyring:
@@ -91,8 +125,7 @@ class KeyFile:
         """
         try:
             rows = json.loads(self.path.read_text(encoding="utf-8"))["keys"]
-            accounts = [Account(**row) for row in rows]
-            Keyring(accounts)
+            accounts = [_checked(Account(**row)) for row in rows]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -10,6 +10,8 @@ from labkit.cli.main import main
 from labkit.core.messages import Tier
 from labkit.live.keys import Account, KeyFile, KeyProblem, Keyring, make
 
+from .conftest import until
+
 
 def test_a_key_is_found_and_a_near_miss_is_not():
     key, account = make("acme", Tier.PAID)
@@ -50,6 +52,53 @@ def test_a_file_that_is_none_says_so(tmp_path, text):
     (tmp_path / "keys.json").write_text(text)
     with pytest.raises(KeyProblem, match="is not a file of keys"):
         KeyFile(tmp_path / "keys.json").read()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("id", 1),
+        ("digest", "ab"),
+        ("digest", None),
+        ("tenant", ["x"]),
+        ("tenant", ""),
+        ("tier", 9),
+        ("tier", -1),
+        ("tier", "paid"),
+        ("tier", True),
+        ("admin", "no"),
+        ("created", 1.5),
+        ("revoked", "x"),
+        ("revoked", False),
+    ],
+)
+def test_a_field_that_may_not_be_so_spoils_the_file_and_is_named(tmp_path, field, value):
+    file = KeyFile(tmp_path / "keys.json")
+    file.add("acme", Tier.PAID)
+    rows = json.loads(file.path.read_text())
+    rows["keys"][0][field] = value
+    file.path.write_text(json.dumps(rows))
+    with pytest.raises(KeyProblem, match=f"is not a file of keys.*{field}.*mend it"):
+        file.read()
+
+
+def test_a_key_revoked_while_the_server_starts_works_no_longer(serve, tmp_path):
+    file = KeyFile(tmp_path / "keys.json")
+    key, account = file.add("acme", Tier.PAID)
+    keyring = Keyring(file.read())
+    file.revoke(account.id)
+    place = serve(keyring=keyring, key_file=file)
+    until(lambda: place.complete(key=key).status == 401)
+
+
+def test_a_file_that_was_spoiled_leaves_the_old_keys(serve, tmp_path, caplog):
+    file = KeyFile(tmp_path / "keys.json")
+    key, _ = file.add("acme", Tier.PAID)
+    place = serve(keyring=Keyring(file.read()), key_file=file)
+    file.path.write_text(file.path.read_text().replace('"tier": 0', '"tier": 9'))
+    until(lambda: "the old keys stay" in caplog.text)
+    assert place.complete(key=key).status == 200
+    caplog.clear()
 
 
 @pytest.mark.parametrize("tenant", ["", "x" * 65, "a\nb"])

@@ -125,7 +125,8 @@ class Server:
         self.front.attach(self.engine)
         self.front.lab = LabRoutes(self.engine).serve
         self._key_file = key_file
-        self._keys_at = 0 if key_file is None else key_file.changed_at()
+        # Whoever read the keyring did it before: the first look reads the file once more.
+        self._keys_at = -1
         self.carrier: Carrier = (
             Uvicorn(self.front.handle, self.front.refused)
             if uvicorn
@@ -229,9 +230,9 @@ class Server:
 
     def _read_keys(self) -> None:
         """A key that is revoked stops working within a second; a broken file changes nothing."""
-        if self._key_file is None or self._key_file.changed_at() == self._keys_at:
+        if self._key_file is None or (at := self._key_file.changed_at()) == self._keys_at:
             return
-        self._keys_at = self._key_file.changed_at()
+        self._keys_at = at
         try:
             self.front.keyring = Keyring(self._key_file.read())
         except KeyProblem as problem:
