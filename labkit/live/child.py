@@ -4,10 +4,11 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from labkit.core.messages import BatchError, Result
+from labkit.core.messages import BatchError, Result, RowError
 from labkit.core.units import S
 from labkit.extras import missing
 from labkit.live.kinds import Runner, Setup, build
@@ -88,7 +89,7 @@ class _Worker:
                 poison()
             raise Poisoned("injected: a device-side assertion failed")
         try:
-            return self._step(batch_id, prompts)
+            return checked(self._step(batch_id, prompts))
         except self.fatal:
             raise
         except Exception as error:
@@ -104,6 +105,34 @@ class _Worker:
             said = [text + (piece or "") for text, piece in zip(said, pieces, strict=True)]
             self.conn.send(("pieces", batch_id, pieces))
         return said
+
+
+def checked(result: Any) -> Result:
+    """What a batch function returned, if it can be an answer at all; else an error that says why.
+
+    How many outputs there are is for the scheduler to judge.
+    """
+    if not isinstance(result, Sequence) or isinstance(result, str | bytes):
+        return BatchError(f"a batch function returns a list of texts, not {type(result).__name__}")
+    return [output if _is_said(output) else _unsaid(output) for output in result]
+
+
+def _is_said(output: Any) -> bool:
+    return isinstance(output, str) and (output.isascii() or _is_unicode(output))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _unsaid(output: Any) -> RowError:
+    if isinstance(output, RowError):
+        return output
+    return RowError(f"the output {str(output)[:40]!a} is a {type(output).__name__} and no text")
 
 
 def sleep_until(instant: float) -> None:

@@ -112,6 +112,16 @@ def test_one_row_may_fail_and_its_neighbours_are_answered(kind) -> None:
         assert live.snapshot()["gpus"][0]["device"] == "faulty-0"
 
 
+@pytest.mark.parametrize("said", ["none", "bytes", "letters", "five", "surrogate"])
+def test_what_is_no_text_fails_whoever_asked_for_it_and_nobody_else(kind, said) -> None:
+    with Live(gpus=1, workers=kind("odd")) as live:
+        bad, good = live.submit(said), live.submit("good")
+        assert carries(good.result(5), "good")
+        with pytest.raises(Failed, match="text"):
+            bad.result(5)
+        assert sum(gpu["restarts"] for gpu in live.snapshot()["gpus"]) == 0
+
+
 def test_a_batch_that_computes_longer_than_the_contract_is_answered_and_counted(kind) -> None:
     with Live(gpus=1, workers=kind("slow")) as live:
         assert carries(live.submit("p").result(5), "p")

@@ -36,6 +36,22 @@ class Faulty:
         return outputs
 
 
+ODD = {"none": None, "bytes": b"xyz", "letters": "xyz"}
+
+
+def odd(setup: Setup):
+    """Returns what is no list of texts, when a prompt asks for it."""
+
+    def compute(prompts: Sequence[str]):
+        if prompts[0] in ODD:
+            return ODD[prompts[0]]
+        outputs = dict(zip(prompts, echo(list(prompts)), strict=True))
+        outputs |= {"five": 5, "surrogate": "\ud800"}
+        return [outputs[prompt] for prompt in prompts]
+
+    return compute
+
+
 def unbuildable(setup: Setup) -> Faulty:
     """A kind that cannot start."""
     raise RuntimeError("no such device")
