@@ -114,24 +114,10 @@ def checked(result: Any) -> Result:
     """
     if not isinstance(result, Sequence) or isinstance(result, str | bytes):
         return BatchError(f"a batch function returns a list of texts, not {type(result).__name__}")
-    return [output if _is_said(output) else _unsaid(output) for output in result]
-
-
-def _is_said(output: Any) -> bool:
-    return isinstance(output, str) and (output.isascii() or _is_unicode(output))
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return [output if isinstance(output, str | RowError) else _unsaid(output) for output in result]
 
 
 def _unsaid(output: Any) -> RowError:
-    if isinstance(output, RowError):
-        return output
     return RowError(f"the output {str(output)[:40]!a} is a {type(output).__name__} and no text")
 
 

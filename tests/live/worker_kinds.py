@@ -45,8 +45,8 @@ def odd(setup: Setup):
     def compute(prompts: Sequence[str]):
         if prompts[0] in ODD:
             return ODD[prompts[0]]
-        outputs = dict(zip(prompts, echo(list(prompts)), strict=True))
-        outputs |= {"five": 5, "surrogate": "\ud800"}
+        outputs: dict[str, object] = dict(zip(prompts, echo(list(prompts)), strict=True))
+        outputs["five"] = 5
         return [outputs[prompt] for prompt in prompts]
 
     return compute
