@@ -117,6 +117,7 @@ def test_two_models_never_share_a_batch(serve):
         (b'{"model": "ferry", "prompt": [1, 2]}', 400, "invalid_value", "prompt[0]"),
         (b'{"model": "ferry", "prompt": []}', 400, "invalid_value", "prompt"),
         (b'{"model": "ferry", "prompt": "x", "n": 2}', 400, "unsupported_value", "n"),
+        (b'{"model": "ferry", "prompt": "x", "stop": "!"}', 400, "unsupported_value", "stop"),
         (b'{"model": "ferry", "prompt": "x", "max_tokens": 0}', 400, "invalid_value", "max_tokens"),
         (
             b'{"model": "ferry", "prompt": "x", "max_tokens": 5000}',

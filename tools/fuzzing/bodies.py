@@ -39,7 +39,17 @@ MESSAGES = [
     b"[null]",
     b"{}",
 ]
-COMMON = ["max_tokens", "stream", "stream_options", "temperature", "top_p", "seed", "user", "n"]
+COMMON = [
+    "max_tokens",
+    "stream",
+    "stream_options",
+    "temperature",
+    "top_p",
+    "seed",
+    "user",
+    "stop",
+    "n",
+]
 COMPLETION = ["model", "prompt", *COMMON, "best_of", "echo", "suffix", "logprobs"]
 CHAT = ["model", "messages", *COMMON, "max_completion_tokens", "logprobs", "tools"]
 NUMBER = re.compile(rb"[0-9.]{300,}")
@@ -220,6 +230,10 @@ class Reading:
         }  # fmt: skip
         for name, value in neutral.items():
             self._expect(sent.get(name) in (None, value), "unsupported_value")
+        stop = sent.get("stop") if sent.get("stop") is not None else ""
+        texts = stop if isinstance(stop, list) else [stop]
+        self._expect(all(isinstance(text, str) for text in texts))
+        self._expect(stop in ("", []), "unsupported_value")
 
     def _prompts(self, sent: dict[str, Any]) -> list[str]:
         prompt = sent.get("prompt")

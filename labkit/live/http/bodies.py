@@ -53,6 +53,7 @@ class Completion(msgspec.Struct):
     top_p: float | None = None
     seed: Whole | None = None
     user: str | None = None
+    stop: str | list[str] | None = None
     n: Whole | None = None
     best_of: Whole | None = None
     echo: bool | None = None
@@ -87,6 +88,7 @@ class Chat(msgspec.Struct):
     top_p: float | None = None
     seed: Whole | None = None
     user: str | None = None
+    stop: str | list[str] | None = None
     n: Whole | None = None
     logprobs: bool | None = None
     tools: list[Any] | None = None
@@ -164,6 +166,7 @@ _WHERE = re.compile(r" - at `\$\.?(.*)`$")
 _MISSING = re.compile(r"missing required field `(\w+)`")
 _COMPLETION_NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (None, 1),
+    "stop": (None, "", []),
     "best_of": (None, 1),
     "echo": (None, False),
     "suffix": (None, ""),
@@ -171,6 +174,7 @@ _COMPLETION_NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 _CHAT_NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (None, 1),
+    "stop": (None, "", []),
     "logprobs": (None, False),
     "tools": (None, []),
 }

@@ -96,6 +96,7 @@ def _limit(components: dict[str, Any], models: tuple[str, ...]) -> None:
                 limits = {"type": "integer", "minimum": 1, "maximum": most}
                 properties[name] = {"anyOf": [limits, {"type": "null"}]}
         properties["n"] = {"enum": [1, None]}
+        properties["stop"] = {"enum": [None, "", []]}
         properties["model"] = {"enum": list(models)}
     asked |= {
         "best_of": {"enum": [1, None]},
