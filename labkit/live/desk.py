@@ -30,15 +30,16 @@ class DeskShell(KeyedShell):
     """A keyed shell that also hears pieces (`streams[id]`) and counts what departs.
 
     `receipts` are those of the last batches; `departed` counts all by model, `reasons` by model
-    and reason; `aboard` and `returned` count requests that went to a GPU and that came back from
-    one. `boarded`, unless None, is told when each request last went; whoever asks for it takes
-    them out again.
+    and reason; `aboard` counts requests that went to a GPU, and `returned` by model those that
+    came back from one. `boarded`, unless None, is told when each request last went; whoever asks
+    for it takes them out again.
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.streams: dict[int, Stream] = {}
-        self.aboard = self.returned = 0
+        self.aboard = 0
+        self.returned: Counter[str] = Counter()
         self._ending = False
         self.receipts: deque[tuple[int, Depart]] = deque(maxlen=RECEIPTS)
         self.reasons: Counter[tuple[str, str]] = Counter()
@@ -99,13 +100,14 @@ class DeskShell(KeyedShell):
         """See `Listener`; counts what comes back from a GPU that is not fenced."""
         gpu = self._gpu_of.get(batch_id)
         if gpu is not None:
-            aboard = len(self.on_gpu[gpu].rows)
+            rows = self.on_gpu[gpu].rows
+            aboard = len(rows)
             if isinstance(result, BatchError):
                 # One that raises alone has failed, and the scheduler says so.
                 if aboard > 1:
                     self.end_streams(gpu, "batch_failed")
             else:
-                self.returned += aboard
+                self.returned[rows[0].model] += aboard
                 if len(result) != aboard:
                     self.end_streams(gpu, "gpu_lost")
         super().done(batch_id, result, raw_us)

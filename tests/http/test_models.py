@@ -71,8 +71,9 @@ def test_a_batch_that_is_slow_for_its_model_breaks_the_contract(serve):
     assert place.server.engine.shell.violations == 1
 
 
-def test_the_nominal_rate_adds_up_over_pools_of_unequal_size(two):
-    assert two.server.front._nominal() == 2 * 100 / 0.02 + 4 / 0.005
+def test_the_nominal_rate_of_a_model_is_what_its_own_gpus_could_give(two):
+    rates = [two.server.front._nominal(model) for model in TWO.models]
+    assert rates == [2 * 100 / 0.02, 4 / 0.005]
 
 
 def test_a_model_nobody_serves_is_unknown_and_one_without_a_gpu_is_unready(two):
@@ -83,6 +84,8 @@ def test_a_model_nobody_serves_is_unknown_and_one_without_a_gpu_is_unready(two):
     front.tick(engine.loop.time() - 5)
     unready = complete(two, "dinghy", "x")
     assert (unready.status, unready.error["code"]) == (503, "no_ready_replica")
+    # Nobody knows when, however fast the others are: 5 s, spread over as long again.
+    assert 5_000 <= int(unready.headers["retry-after-ms"]) <= 10_200
     assert complete(two, "ferry", "x").status == 200
 
 

@@ -4,14 +4,18 @@ from labkit.live.http.patience import DrainMeter, quota_headers, retry_headers, 
 
 
 def test_it_is_the_time_to_the_first_boat_and_the_queue_over_its_drain_rate():
-    assert wait_for(0.0, 400, 1_000.0, lambda: 0.0) == 0.4
-    assert wait_for(0.5, 500, 1_000.0, lambda: 0.0) == 1.0
-    assert wait_for(0.0, 400, 1_000.0, lambda: 1.0) == 0.8
+    assert wait_for(0.0, 400, 1_000.0, 10.0, lambda: 0.0) == 0.4
+    assert wait_for(0.5, 500, 1_000.0, 10.0, lambda: 0.0) == 1.0
+    assert wait_for(0.0, 400, 1_000.0, 10.0, lambda: 1.0) == 0.8
 
 
 def test_where_nothing_drains_it_is_a_guess_and_never_over_a_minute():
-    assert wait_for(0.0, 400, 0.0, lambda: 0.0) == 5.0
-    assert wait_for(0.0, 1_000_000, 1.0, lambda: 1.0) == 60
+    assert wait_for(0.0, 400, 0.0, 2.0, lambda: 0.0) == 5.0
+    assert wait_for(0.0, 1_000_000, 1.0, 1e9, lambda: 1.0) == 60
+
+
+def test_nobody_is_told_to_wait_for_longer_than_anybody_stays_in_the_queue():
+    assert wait_for(0.1, 400, 10.0, 2.0, lambda: 0.0) == 2.1
 
 
 def test_the_header_is_a_whole_number_from_one_to_sixty_and_the_finer_one_is_finer():

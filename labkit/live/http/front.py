@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from prometheus_client.core import Metric
 
+from labkit.core.admission import DepthLimit
 from labkit.core.door import Ended
 from labkit.core.idempotency import Key
 from labkit.core.messages import Outcome, Request
@@ -62,13 +63,18 @@ class Front:
         self.keyring = keyring
         self.caps = caps
         self.counters = Counters()
-        self.drain = DrainMeter()
+        self.drain = {model: DrainMeter() for model in settings.models}
         self.access = access
         self.draining = False
         self.created = int(time.time())
         self.chance = Random(f"{seed}/retry").random
         self.models = _names(settings.models)
         self.own = {model: settings.of(model) for model in settings.models}
+        shares = [tier.share for tier in settings.tiers]
+        self._places = {
+            model: DepthLimit.shared(own.depth_limit, shares).limits
+            for model, own in self.own.items()
+        }
         self._routes: dict[bytes, tuple[bytes, str, Callable[[Exchange], None]]] = {
             b"/v1/completions": (b"POST", "completions", self._completion),
             b"/v1/chat/completions": (b"POST", "chat", self._chat),
@@ -103,6 +109,8 @@ class Front:
         name = "other"
         try:
             route = self._routes.get(exchange.path)
+            if route is None and exchange.path.startswith(MODEL) and exchange.path != MODEL:
+                route = (b"GET", "models", self._model)
             if route is None:
                 if not exchange.path.startswith(b"/lab/") or self.lab is None:
                     raise Refusal("not_found")
@@ -204,17 +212,25 @@ class Front:
 
     def _call(self, exchange: Exchange, route: str, account: Account, asked: Asked) -> None:
         """From here on the call has an outcome, whatever happens."""
-        model = self.models.get(asked.model)
-        if model is None:
-            raise Refusal("model_not_found", f"no model {asked.model!r}; see /v1/models", "model")
-        asked.model = model
+        asked.model = model = self._named(asked.model)
         headers = exchange.headers
         text = headers.get(b"idempotency-key")
         key = None if text is None else _key(text, exchange, account)
         # What a key has, or waits for, needs no more of a GPU.
         known = key is not None and key in self.shell.door.keys
+        places = self._places[model][account.tier]
+        if len(asked.prompts) > places and not known:
+            # All of a list wait together: no queue, however empty, would ever let this one in.
+            raise Refusal(
+                "batch_too_large",
+                f"prompt has {len(asked.prompts)} strings; of this tier {places} may wait for "
+                f"{model}, send no more at once",
+                "prompt",
+            )
         if self._unserved and self._is_unserved(model) and not known:
-            raise Refusal("no_ready_replica", f"no GPU serves {model} now; come back", "model")
+            again = self._return_to(model, account.tier)
+            why = f"no GPU serves {model} now; come back"
+            raise Refusal("no_ready_replica", why, "model", retry_headers(again))
         if headers.get(b"x-stainless-retry-count", b"0") != b"0":
             self.counters.retries += 1
         now = self.shell.clock()
@@ -302,36 +318,64 @@ class Front:
         """
         if not CASES[code].again:
             return b""
-        gateway, now = self.engine.gateway, self.shell.time()
-        rate = self.drain.rate(self.engine.loop.time()) or self._nominal()
-        first = 0.0 if gateway.due_at == NEVER else max(gateway.due_at - now, 0) / S
-        if code == "idempotency_in_flight":
-            first += self.settings.longest_batch / S
-        depth = max(gateway.depth() + gateway.in_flight(), 1)
-        seconds = wait_for(first, depth, rate, self.chance)
+        if call is None:
+            tiers = range(len(self.settings.tiers))
+            return retry_headers(
+                max(self._return_to(model, tier) for model in self.own for tier in tiers)
+            )
+        model, tier = call.writer.asked.model, call.account.tier
+        busy = self.own[model].batch_time / S if code == "idempotency_in_flight" else 0.0
+        seconds = self._return_to(model, tier, busy)
         extra = retry_headers(seconds)
-        if call is not None and code in ("queue_full", "tier_quota"):
-            limit = self.own[call.writer.asked.model].depth_limit or 0
-            if code == "tier_quota":
-                limit = limit * self.settings.tiers[call.account.tier].share // 100
-            name = b"queue" if code == "queue_full" else b"tier"
-            extra += quota_headers(name, limit, seconds)
+        if code == "queue_full":
+            extra += quota_headers(b"queue", max(self._places[model]), seconds)
+        elif code == "tier_quota":
+            extra += quota_headers(b"tier", self._places[model][tier], seconds)
         return extra
 
-    def _nominal(self) -> float:
-        """Answers a second that the GPUs in service could give."""
-        gpus = self.engine.gateway.gpus
-        return sum(len(gpus(m)) * own.max_batch * S / own.batch_time for m, own in self.own.items())
+    def _return_to(self, model: str, tier: int, busy: float = 0.0) -> float:
+        """Seconds after which this model should have room, once it was `busy` for some."""
+        gateway, own = self.engine.gateway, self.own[model]
+        gpus, on_gpu = gateway.gpus(model), self.shell.on_gpu
+        rate = self.drain[model].rate(self.engine.loop.time()) or self._nominal(model)
+        aboard = sum(len(on_gpu[gpu].rows) for gpu in gpus if gpu in on_gpu)
+        # What is due may be another model's, or the end of somebody's patience.
+        due = 0 if gateway.due_at == NEVER else gateway.due_at - self.shell.time()
+        first = max(min(due, max(own.max_wait, own.batch_time)), 0) / S
+        return wait_for(
+            busy + first,
+            max(gateway.depth(model) + aboard, 1),
+            rate,
+            self.settings.tiers[tier].timeout / S,
+            self.chance,
+        )
+
+    def _nominal(self, model: str) -> float:
+        """Answers a second that this model's GPUs in service could give."""
+        own = self.own[model]
+        return len(self.engine.gateway.gpus(model)) * own.max_batch * S / own.batch_time
 
     # -- the other routes -------------------------------------------------------------------------
 
     def _models(self, exchange: Exchange) -> None:
         self._account(exchange)
-        rows = [
-            {"id": name, "object": "model", "created": self.created, "owned_by": "labkit"}
-            for name in self.settings.models
-        ]
+        rows = [self._described(model) for model in self.settings.models]
         self._respond(exchange, "models", _encode({"object": "list", "data": rows}))
+
+    def _model(self, exchange: Exchange) -> None:
+        self._account(exchange)
+        name = unquote_to_bytes(exchange.path.removeprefix(MODEL)).decode(errors="replace")
+        self._respond(exchange, "models", _encode(self._described(self._named(name))))
+
+    def _named(self, name: str) -> str:
+        """The model that a client means by this name; raises `Refusal`."""
+        model = self.models.get(name)
+        if model is None:
+            raise Refusal("model_not_found", f"no model {name!r}; see /v1/models", "model")
+        return model
+
+    def _described(self, model: str) -> dict[str, Any]:
+        return {"id": model, "object": "model", "created": self.created, "owned_by": "labkit"}
 
     def _health(self, exchange: Exchange) -> None:
         self._respond(exchange, "healthz", b'{"status":"ok"}')
@@ -366,13 +410,14 @@ class Front:
         yield gauges(
             "gpus_ready", "GPUs in service.", "model", {m: len(gateway.gpus(m)) for m in models}
         )
-        rate = self.drain.rate(self.engine.loop.time())
-        yield gauge("drained_rows_per_second", "Answers while a queue waits.", rate or 0.0)
+        now = self.engine.loop.time()
+        rates = {model: meter.rate(now) or 0.0 for model, meter in self.drain.items()}
+        yield gauges("drained_rows_per_second", "Answers while a queue waits.", "model", rates)
         yield gauge("streamed_prompts", "Prompts of streams not at their end.", len(shell.streams))
         yield gauge("idempotency_keys", "Keys in flight or kept.", len(shell.door.keys))
         yield counts("batches", "Batches that departed.", ["model", "reason"], dict(shell.reasons))
         yield count("batch_rows", "Requests aboard them.", shell.aboard)
-        yield count("returned_rows", "Requests that came back from a GPU.", shell.returned)
+        yield count("returned_rows", "Requests that came back from a GPU.", shell.returned.total())
         yield counts("refused_requests", "Not let in.", ["code"], dict(gateway.refused))
         yield count("late_results", "Results of lost GPUs, dropped.", gateway.late)
         yield count("contract_violations", "Batches computed too slowly.", shell.violations)
@@ -382,13 +427,13 @@ class Front:
     # -- now and then -----------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Measure the drain rate, and notice models nobody serves and work that does not move."""
+        """Measure the drain rates, and notice models nobody serves and work that does not move."""
         if self.access is not None:
             self.access.flush()
         shell, gateway = self.shell, self.engine.gateway
-        busy = any(gateway.depth(model) >= own.max_batch for model, own in self.own.items())
-        self.drain.read(shell.returned, busy, now)
-        for model in self.settings.models:
+        for model, own in self.own.items():
+            busy = gateway.depth(model) >= own.max_batch
+            self.drain[model].read(shell.returned[model], busy, now)
             if gateway.gpus(model):
                 self._unserved.pop(model, None)
             else:

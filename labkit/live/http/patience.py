@@ -41,12 +41,15 @@ class DrainMeter:
         return self._rate if now - self._rated_at <= STALE_S else None
 
 
-def wait_for(first: float, depth: int, rate: float, chance: Callable[[], float]) -> float:
+def wait_for(
+    first: float, depth: int, rate: float, longest: float, chance: Callable[[], float]
+) -> float:
     """Seconds after which there should be room: until the first leaves, then depth over rate.
 
-    Spread over as long again, so that those who were refused together come back one by one.
+    Nobody stays in the queue for more than `longest` seconds, so it is clear by then. Spread over
+    as long again, so that those who were refused together come back one by one.
     """
-    clear = first + (depth / rate if rate > 0 else NOBODY_S)
+    clear = first + (min(depth / rate, longest) if rate > 0 else NOBODY_S)
     return min(clear * (1 + chance()), MOST_S)
 
 
