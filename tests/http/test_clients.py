@@ -29,6 +29,13 @@ def test_it_lists_the_models(client):
     assert [model.id for model in client.models.list()] == ["ferry"]
 
 
+def test_it_describes_one_model_and_says_which_is_not_there(client):
+    assert client.models.retrieve("ferry") == client.models.list().data[0]
+    with pytest.raises(openai.NotFoundError) as refused:
+        client.models.retrieve("canoe")
+    assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
+
+
 def test_it_completes_and_chats(client):
     completion = client.completions.create(model="ferry", prompt=["one", "two"])
     assert carries(completion.choices[1].text, "two")

@@ -101,6 +101,21 @@ def test_two_models_never_share_a_batch(serve):
     assert {receipt["model"] for receipt in receipts} == {"ferry@1", "dinghy@2"}
     listed = place.ask("/v1/models").json["data"]
     assert [model["id"] for model in listed] == ["ferry@1", "dinghy@2"]
+    # By the name without a version too, and as a client may write the @ in a path.
+    assert place.ask("/v1/models/ferry").json == listed[0]
+    assert place.ask("/v1/models/dinghy%402").json == listed[1]
+
+
+def test_one_model_needs_a_key_a_name_that_is_served_and_the_right_method(place):
+    assert place.ask("/v1/models/ferry", key="nobody").status == 401
+    refused = place.ask("/v1/models/can%6Fe%ff/x")
+    assert (refused.status, refused.error["code"], refused.error["param"]) == (
+        404,
+        "model_not_found",
+        "model",
+    )
+    assert refused.error["message"] == "no model 'canoe\ufffd/x'; see /v1/models"
+    assert place.ask("/v1/models/ferry", method="DELETE").headers["allow"] == "GET"
 
 
 @pytest.mark.parametrize(
@@ -341,7 +356,7 @@ def test_the_document_describes_what_is_served(place):
     assert document["openapi"] == "3.1.0"
     routes = {path.decode() for path in place.server.front._routes}
     lab = {"/lab/gpus", "/lab/receipts", "/lab/gpus/{number}/{verb}"}
-    assert set(document["paths"]) == routes | lab
+    assert set(document["paths"]) == routes | lab | {"/v1/models/{model}"}
     told = {
         code
         for name, schema in document["components"]["schemas"].items()

@@ -27,9 +27,10 @@ TRICKS = [
     b"authorization: Basic x\r\n", b"authorization: Bearer " + b"z" * 9_000 + b"\r\n",
 ]  # fmt: skip
 TARGETS = [
-    b"/healthz", b"/readyz", b"/metrics", b"/openapi.json", b"/v1/models", b"/v1/completions",
-    b"/v1/chat/completions", b"/lab/gpus", b"/lab/receipts", b"/lab/gpus/0/hug", b"/", b"//", b"*",
-    b"/v1/../healthz", b"/%68ealthz", b"/healthz%00", b"/healthz?x=%0d%0a", b"/healthz#x",
+    b"/healthz", b"/readyz", b"/metrics", b"/openapi.json", b"/v1/models", b"/v1/models/ferry",
+    b"/v1/models/%ff", b"/v1/completions", b"/v1/chat/completions", b"/lab/gpus",
+    b"/lab/receipts", b"/lab/gpus/0/hug", b"/", b"//", b"*", b"/v1/../healthz",
+    b"/%68ealthz", b"/healthz%00", b"/healthz?x=%0d%0a", b"/healthz#x",
     b"http://here/healthz", b"HTTP://here/healthz?x", b"https://here/healthz", b"here:80", b"",
     b"/healthz/", b"/HEALTHZ", b"/\xc3\xa9", b"/" + b"a" * 17_000, b"/v1/models;x=1", b"?", b"#",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from hashlib import sha256
 from itertools import count as numbers
 from random import Random
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from prometheus_client.core import Metric
@@ -42,6 +43,9 @@ FAILURES, FORGIVEN_PER_S = 20, 2.0
 """Unknown keys that one address may show at once, and how fast they are forgiven."""
 
 LONGEST_HINT_S = 3_600.0
+
+MODEL = b"/v1/models/"
+"""What the path of one model begins with; its name follows."""
 
 
 class Front:
@@ -212,7 +216,7 @@ class Front:
 
     def _call(self, exchange: Exchange, route: str, account: Account, asked: Asked) -> None:
         """From here on the call has an outcome, whatever happens."""
-        asked.model = model = self._named(asked.model)
+        model = asked.model = self._named(asked.model)
         headers = exchange.headers
         text = headers.get(b"idempotency-key")
         key = None if text is None else _key(text, exchange, account)

@@ -53,6 +53,7 @@ def document(models: tuple[str, ...]) -> bytes:
             },
             "/v1/chat/completions": {"post": _answering("chat", chat, said, piece)},
             "/v1/models": {"get": _operation("models", _json(_MODELS), _WITH_KEY)},
+            "/v1/models/{model}": {"get": _one_model(models)},
             "/healthz": {"get": _operation("healthz", _json(_DONE))},
             "/readyz": {"get": _operation("readyz", _json(_DONE))},
             "/metrics": {"get": _operation("metrics", {"text/plain": {"schema": _TEXT}})},
@@ -156,22 +157,15 @@ def _list(name: str, item: Schema) -> Schema:
     return _object({name: {"type": "array", "items": item}})
 
 
-_MODELS = _object(
+_MODEL = _object(
     {
-        "object": {"const": "list"},
-        "data": {
-            "type": "array",
-            "items": _object(
-                {
-                    "id": _TEXT,
-                    "object": {"const": "model"},
-                    "created": _WHOLE,
-                    "owned_by": {"const": "labkit"},
-                }
-            ),
-        },
+        "id": _TEXT,
+        "object": {"const": "model"},
+        "created": _WHOLE,
+        "owned_by": {"const": "labkit"},
     }
 )
+_MODELS = _object({"object": {"const": "list"}, "data": {"type": "array", "items": _MODEL}})
 _GPU = _object(
     {
         "gpu": _WHOLE,
@@ -281,6 +275,13 @@ def _answering(name: str, body: Schema, answer: Schema, piece: Schema) -> Schema
         "content": _json(body),
     }
     operation["parameters"] = _HEADERS
+    return operation
+
+
+def _one_model(models: tuple[str, ...]) -> Schema:
+    operation = _operation("model", _json(_MODEL), (*_WITH_KEY, 404))
+    names = {"enum": list(models)}
+    operation["parameters"] = [_parameter("model", "path", names, "a name that the list has")]
     return operation
 
 
