@@ -23,7 +23,7 @@ from labkit.core.units import S, to_ms, to_seconds
 from labkit.gpu.tag import tag
 from labkit.live.configure import loop_factory
 from labkit.live.errors import LiveError
-from labkit.live.loadtest_books import Outcome
+from labkit.live.loadtest_books import Outcome, labels
 from labkit.live.loadtest_client import Pool, Response
 from labkit.workload.streams import stream
 
@@ -79,11 +79,12 @@ class Progress:
 class _Sending:
     """One request on its way, from its instant to its last response."""
 
-    __slots__ = ("at", "attempts", "load", "payload", "prompt")
+    __slots__ = ("at", "attempts", "load", "payload", "prompt", "who")
 
-    def __init__(self, load: "LoadTest", at: int, prompt: str, payload: bytes) -> None:
+    def __init__(self, load: "LoadTest", at: int, prompt: str, payload: bytes, who: int) -> None:
         self.load = load
         self.at = at
+        self.who = who
         self.prompt = prompt
         self.payload = payload
         self.attempts = 0
@@ -114,7 +115,8 @@ class LoadTest:
         uvloop: bool = True,
     ) -> None:
         self.target = target
-        self.outcome = Outcome()
+        self._whose = _whose(target.keys)
+        self.outcome = Outcome(labels=labels(target.keys))
         self._arrivals: Iterator[Request] = iter(arrivals)
         self._warm = min(warm, target.connections)
         self._patience_s = patience_s
@@ -152,7 +154,9 @@ class LoadTest:
         finally:
             self.outcome.connections = self.pool.opened
             self.outcome.crowded = self.pool.crowded
-            self.outcome.unanswered.extend(sorted(one.at for one in self._on_the_way))
+            for one in sorted(self._on_the_way, key=lambda one: one.at):
+                self.outcome.unanswered.append(one.at)
+                self.outcome.unanswered_who.append(one.who)
             self._on_the_way.clear()
             self.pool.close()
             # A connection is really closed one turn of the loop later.
@@ -261,7 +265,8 @@ class LoadTest:
         number = next(self._numbers)
         self.outcome.offered += 1
         payload = self._payload(number, request.prompt)
-        sending = _Sending(self, request.arrived_at, request.prompt, payload)
+        who = self._whose[number % len(self._whose)]
+        sending = _Sending(self, request.arrived_at, request.prompt, payload, who)
         self._on_the_way.add(sending)
         sending.send()
 
@@ -285,10 +290,13 @@ class LoadTest:
         outcome.at.append(sending.at)
         outcome.took.append(now() - self._origin - sending.at)
         outcome.status.append(response.status)
+        outcome.who.append(sending.who)
         if b"idempotent-replayed" in response.headers:
             outcome.replayed += 1
         if response.status != 200:
-            outcome.codes[_code(response)] += 1
+            code = _code(response)
+            outcome.codes[code] += 1
+            outcome.codes_of[sending.who, code] += 1
             self._despair(response)
         elif self.target.stream:
             self._enter_stream(sending, response)
@@ -357,6 +365,12 @@ class LoadTest:
 def now() -> int:
     """Microseconds; the clocks of some loops tick in milliseconds."""
     return time.monotonic_ns() // 1_000
+
+
+def _whose(keys: tuple[str, ...]) -> list[int]:
+    """For each key in turn, its number among those that differ."""
+    distinct = list(dict.fromkeys(keys))
+    return [distinct.index(key) for key in keys]
 
 
 def _address(url: str) -> tuple[str, int, bool]:

@@ -9,6 +9,19 @@ from typing import Any
 from labkit.core.books import summary
 from labkit.core.units import S
 
+SHOWN = len("lk-") + 8
+"""How much of one of this lab's keys names it; of other keys nothing is shown."""
+
+
+def labels(keys: Sequence[str]) -> list[str]:
+    """A name for each key that differs: how it begins, else its number."""
+    distinct = list(dict.fromkeys(keys))
+    begins = [key[:SHOWN] for key in distinct]
+    ours = all(key.startswith("lk-") and len(key) >= 2 * SHOWN for key in distinct)
+    if ours and len(set(begins)) == len(begins):
+        return begins
+    return [f"key {number}" for number in range(1, len(distinct) + 1)]
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -16,7 +29,8 @@ class Outcome:
 
     One row a request: when it was scheduled, how long until its last response, and its status
     (0: the connection broke). `unanswered` are the instants of those who had no response when the
-    test ended. One row a stream: `first` and when it was scheduled, `step` likewise.
+    test ended. One row a stream: `first` and when it was scheduled, `step` likewise. `who` and
+    `unanswered_who` number the key that a request carried, `labels` names it.
     """
 
     at: "array[int]" = field(default_factory=lambda: array("q"))
@@ -28,6 +42,9 @@ class Outcome:
     step_at: "array[int]" = field(default_factory=lambda: array("q"))
     lag: "array[int]" = field(default_factory=lambda: array("q"))
     unanswered: "array[int]" = field(default_factory=lambda: array("q"))
+    who: "array[int]" = field(default_factory=lambda: array("h"))
+    unanswered_who: "array[int]" = field(default_factory=lambda: array("h"))
+    labels: Sequence[str] = ("key 1",)
     offered: int = 0
     attempts: int = 0
     wrong_tag: int = 0
@@ -41,6 +58,7 @@ class Outcome:
     interrupted: bool = False
     wall_s: float = 0.0
     codes: Counter[str] = field(default_factory=Counter)
+    codes_of: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     @property
     def lost(self) -> int:
@@ -73,7 +91,33 @@ class Outcome:
             "interrupted": self.interrupted,
             "wall_s": round(self.wall_s, 3),
             "seconds": self.seconds(),
+            "by_key": self.by_key(),
         }
+
+    def by_key(self) -> list[dict[str, Any]]:
+        """What became of the requests of each key, in the order in which the keys were given."""
+        rows = zip(self.who, self.took, self.status, strict=True)
+        good: list[list[int]] = [[] for _ in self.labels]
+        statuses: list[Counter[int]] = [Counter() for _ in self.labels]
+        for who, took, status in rows:
+            statuses[who][status] += 1
+            if status == 200:
+                good[who].append(took)
+        lost = Counter(self.unanswered_who)
+        return [
+            {
+                "key": label,
+                "offered": statuses[who].total() + lost[who],
+                "answered": len(good[who]),
+                "lost": lost[who],
+                "statuses": {str(one): statuses[who][one] for one in sorted(statuses[who])},
+                "codes": {
+                    code: n for (whose, code), n in sorted(self.codes_of.items()) if whose == who
+                },
+                "latency_ms": summary(good[who]),
+            }
+            for who, label in enumerate(self.labels)
+        ]
 
     def seconds(self) -> list[dict[str, Any]]:
         """What was scheduled in each second: how many, how many answered, and how fast."""
@@ -118,6 +162,8 @@ def summary_rows(report: dict[str, Any]) -> Sequence[tuple[str, ...]]:
         for status, number in report["statuses"].items()
         if status != "200"
     ]
+    if report["codes"]:
+        rows.append(("refusals", f"{sum(report['codes'].values()):,}", _codes(report)))
     if report["lost"]:
         rows.append(("no response", f"{report['lost']:,}"))
     if report["crowded"]:
@@ -135,4 +181,24 @@ def summary_rows(report: dict[str, Any]) -> Sequence[tuple[str, ...]]:
         rows.append(("came back", f"{report['returned']:,}", f"{share:.0%} were let in"))
     if lag["p50"] is not None:
         rows.append(("lag", f"{lag['p50']:.1f} ms", f"of the generator; max {lag['max']:.1f}"))
+    if len(report["by_key"]) > 1:
+        rows += map(_key_row, report["by_key"])
     return rows
+
+
+def _codes(report: dict[str, Any]) -> str:
+    """How often each code was given."""
+    return ", ".join(f"{code} {number:,}" for code, number in report["codes"].items())
+
+
+def _key_row(row: dict[str, Any]) -> tuple[str, ...]:
+    """One key's requests: how many were answered, how fast, and why the others were not."""
+    latency, said = row["latency_ms"], []
+    if latency["p50"] is not None:
+        shown = " / ".join(f"{latency[name]:.1f}" for name in ("p50", "p95", "p99"))
+        said.append(f"{shown} ms")
+    if row["codes"]:
+        said.append(_codes(row))
+    if row["lost"]:
+        said.append(f"no response {row['lost']:,}")
+    return row["key"], f"{row['answered']:,} of {row['offered']:,}", "; ".join(said)

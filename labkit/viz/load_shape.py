@@ -1,7 +1,7 @@
 """What a load test's picture shows: who was answered, when they were due, and how fast."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -60,6 +60,14 @@ class Books(Protocol):
         """When those without a response were due."""
 
     @property
+    def who(self) -> Sequence[int]:
+        """The number of the key that each carried."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """What each key is called."""
+
+    @property
     def first(self) -> Sequence[int]:
         """Until the first piece of each stream."""
 
@@ -97,13 +105,15 @@ class Times:
 class LoadShape:
     """One load test: due instants (seconds) by status, and the durations of the answered.
 
-    `firsts` and `steps` are of streams: until the first piece, and between pieces.
+    `firsts` and `steps` are of streams: until the first piece, and between pieces. `by_key`: the
+    answered of each key, where there are several.
     """
 
     due: Mapping[int, Floats]
     whole: Times
     firsts: Times
     steps: Times
+    by_key: Mapping[str, Times] = field(default_factory=dict)
 
     @property
     def offered(self) -> int:
@@ -151,7 +161,18 @@ def load_shape(books: Books) -> LoadShape:
         Times(at[good], np.asarray(books.took, np.float64)[good] / MS),
         Times(_seconds(books.first_at), np.asarray(books.first, np.float64) / MS),
         Times(_seconds(books.step_at), np.asarray(books.step, np.float64) / MS),
+        _by_key(books, at, good),
     )
+
+
+def _by_key(books: Books, at: Floats, good: NDArray[np.bool_]) -> dict[str, Times]:
+    """The answered of each key; nothing where all came with one."""
+    labels = books.labels
+    if len(labels) < 2:
+        return {}
+    who, took = np.asarray(books.who, np.int64), np.asarray(books.took, np.float64) / MS
+    mine = [good & (who == number) for number in range(len(labels))]
+    return {label: Times(at[one], took[one]) for label, one in zip(labels, mine, strict=True)}
 
 
 def meaning(status: int) -> str:

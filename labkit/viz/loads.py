@@ -153,16 +153,15 @@ def _latency(sheet: _Sheet, shape: LoadShape, p: Palette, budget_ms: float | Non
     tail.tick_params(labelleft=False)
     tail.spines["left"].set_visible(False)
     tail.yaxis.set_ticks_position("none")
-    series = [("whole", shape.whole, p.teal, "-")]
-    if len(shape.firsts.ms):
-        series.append(("first piece", shape.firsts, p.orange, "--"))
+    series = _series(shape, p)
     high = max((float(times.ms.max()) for _, times, _, _ in series if len(times.ms)), default=0.0)
     _scale([time, tail], shape.whole, high, budget_ms)
     _seconds(time, shape)
     names = []
     for name, times, colour, dash in series:
-        names += _over_time(time, times, shape.slot_s, colour, dash)
-        if len(series) == 2 and len(times.ms):
+        bands = _over_time(time, times, shape.slot_s, colour, dash) if len(times.ms) else []
+        names += bands if len(series) == 1 or dash != "-" or len(shape.firsts.ms) else []
+        if len(series) > 1 and len(times.ms):
             names.append((times.percentile(50) or 0.0, name, colour))
         _tail(tail, times, colour, dash)
     _tail_axis(tail, max(len(times.ms) for _, times, _, _ in series))
@@ -174,6 +173,20 @@ def _latency(sheet: _Sheet, shape: LoadShape, p: Palette, budget_ms: float | Non
     if not len(shape.whole.ms):
         said = "nobody was answered" if shape.offered else "no request was due"
         time.text(0.5, 0.5, said, transform=time.transAxes, ha="center", color=p.muted)
+
+
+def _series(shape: LoadShape, p: Palette) -> list[tuple[str, Times, str, str]]:
+    """What is drawn in which colour and dash: streams in two parts, else each key by itself."""
+    if len(shape.firsts.ms):
+        return [
+            ("whole", shape.whole, p.teal, "-"),
+            ("first piece", shape.firsts, p.orange, "--"),
+        ]
+    colours = (p.teal, p.purple, p.orange, p.ink, p.muted)
+    if 1 < len(shape.by_key) <= len(colours):
+        keyed = zip(shape.by_key.items(), colours, strict=False)
+        return [(name, times, colour, "-") for (name, times), colour in keyed]
+    return [("whole", shape.whole, p.teal, "-")]
 
 
 def _scale(panels: Sequence[Axes], whole: Times, high: float, budget_ms: float | None) -> None:

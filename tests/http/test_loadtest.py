@@ -21,6 +21,7 @@ from labkit.cli.main import main
 from labkit.core.units import MS
 from labkit.live.errors import LiveError
 from labkit.live.loadtest import LoadTest, Progress, Target
+from labkit.live.loadtest_books import labels, summary_rows
 from labkit.paths import data_dir
 from labkit.workload import regular, requests
 from tests.cli.test_json_page import SECTIONS, undocumented
@@ -280,6 +281,40 @@ def test_more_connections_than_files_may_be_open_is_refused_with_the_number(plac
     )
     assert done.returncode == 2
     assert "this process may open 136 at most (ulimit -n)" in done.stderr
+
+
+def test_each_key_has_books_of_its_own_with_the_codes_of_its_refusals(script):
+    def answer(number):
+        if number % 2:
+            return response(429, {"error": {"code": "tier_quota"}}, "retry-after: 1\r\n")
+        return response(200, {"choices": []})
+
+    paid, free = "lk-paidpaid" + "x" * 32, "lk-freefree" + "x" * 32
+    target = Target(script(answer), (paid, free), max_tokens=5, connections=1)
+    report = load(target, rate=20, seconds=1)
+    first, second = report["by_key"]
+    assert (first["key"], first["offered"], first["answered"]) == ("lk-paidpaid", 10, 10)
+    assert first["codes"] == {}
+    assert (second["key"], second["answered"], second["codes"]) == (
+        "lk-freefree",
+        0,
+        {"tier_quota": 10},
+    )
+    assert second["statuses"] == {"429": 10}
+    assert "0 of 10" in str(summary_rows(report))
+
+
+@pytest.mark.parametrize(
+    ("keys", "names"),
+    [
+        (("",), ["key 1"]),
+        (("sk-somebody-elses-key-0001", "lk-aaaaaaaa-and-much-more"), ["key 1", "key 2"]),
+        (("lk-aaaaaaaa-and-much-more",) * 2, ["lk-aaaaaaaa"]),
+    ],
+    ids=["none", "not ours", "twice the same"],
+)
+def test_of_a_key_that_is_not_ours_nothing_is_shown(keys, names):
+    assert labels(keys) == names
 
 
 def test_the_command_prints_the_same(place):

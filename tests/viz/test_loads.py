@@ -9,14 +9,17 @@ from labkit.viz.load_shape import NO_ANSWER, load_shape
 from labkit.viz.loads import load_picture
 
 
-def books(rows=(), unanswered=(), streams=()):
+def books(rows=(), unanswered=(), streams=(), labels=("key 1",)):
     """Books of (due, took, status) and of streams of (due, first, step), all in milliseconds."""
     at, took, status = ([row[i] for row in rows] for i in range(3))
     due, first, step = ([row[i] for row in streams] for i in range(3))
     thousand = {"at": at, "took": took, "unanswered": unanswered}
     thousand |= {"first_at": due, "first": first, "step_at": due, "step": step}
     return SimpleNamespace(
-        status=status, **{name: [one * MS for one in ms] for name, ms in thousand.items()}
+        status=status,
+        who=[row[3] if len(row) > 3 else 0 for row in rows],
+        labels=labels,
+        **{name: [one * MS for one in ms] for name, ms in thousand.items()},
     )
 
 
@@ -60,6 +63,19 @@ def test_every_sort_of_run_has_a_picture_with_its_sentence(what, says):
     drawn = load_picture(what, theme="dark")
     assert drawn.line == says
     assert drawn.png.startswith(b"\x89PNG")
+
+
+def test_each_key_has_a_line_and_a_name_of_its_own():
+    rows = [(10 * i, 100 + 50 * (i % 2), 200, i % 2) for i in range(100)]
+    shape = load_shape(books(rows, labels=("lk-paid", "lk-free")))
+    assert {name: times.percentile(50) for name, times in shape.by_key.items()} == {
+        "lk-paid": 100,
+        "lk-free": 150,
+    }
+    words = load_picture(books(rows, labels=("lk-paid", "lk-free"))).svg()
+    assert "lk-paid" in words
+    assert "lk-free" in words
+    assert "lk-paid" not in load_picture(books(rows)).svg()
 
 
 def test_streams_have_a_panel_and_rows_of_their_own():
