@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
@@ -108,6 +110,10 @@ class Served:
             if not line.startswith("#") and "_bucket{" not in name:
                 counted[name.removeprefix("labkit_")] = float(value)
         return counted
+
+    def within(self, budget_s: float) -> dict[str, float]:
+        """The share of answers within the budget (s), by tier; see `answered_within`."""
+        return answered_within(self.ask("/metrics").text, budget_s)
 
     def gpus(self) -> list[dict[str, Any]]:
         """Each GPU: its state, how many are aboard, its process and its restarts."""
@@ -271,6 +277,35 @@ def served(gpus: int = 4, *options: str) -> Iterator[Served]:
         yield server
     finally:
         server.stop()
+
+
+def answered_within(metrics: str, budget_s: float) -> dict[str, float]:
+    """Of the answers that a page of /metrics counts, the share within the budget (s), by tier.
+
+    All models together, from the last byte of a request to its answer; a refusal is no answer.
+    Raises `ValueError` when the budget is no bound of the histogram.
+    """
+    inside: dict[str, float] = {}
+    every: dict[str, float] = {}
+    for line in metrics.splitlines():
+        found = _BAR.match(line)
+        if found is None:
+            continue
+        labels = dict(_LABEL.findall(found["labels"]))
+        tier, bound, count = labels["tier"], float(labels["le"]), float(found["count"])
+        if bound == inf:
+            every[tier] = every.get(tier, 0.0) + count
+        elif bound == budget_s:
+            inside[tier] = inside.get(tier, 0.0) + count
+    if every.keys() != inside.keys():
+        raise ValueError(
+            f"no bar of labkit_answer_seconds ends at {budget_s:g} s; take one that /metrics has"
+        )
+    return {tier: inside[tier] / count for tier, count in sorted(every.items()) if count}
+
+
+_BAR = re.compile(r"labkit_answer_seconds_bucket\{(?P<labels>[^}]*)\} (?P<count>\S+)")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 # -- the process -----------------------------------------------------------------------------------

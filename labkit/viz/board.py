@@ -90,6 +90,12 @@ class Board(Widget):
         """The static twin of what it shows now."""
         return board_png(self.now, theme or self.theme)
 
+    def _repr_mimebundle_(self, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Shown anew, its static twin is of this moment and not of the last look."""
+        if not self.over:
+            self.update()
+        return super()._repr_mimebundle_(**more)
+
     def __repr__(self) -> str:
         return board_words(self.now)
 

@@ -13,7 +13,7 @@ import pytest
 
 from labkit.gpu.tag import carries
 from labkit.teach import thin_client
-from labkit.teach.served import ServeError, serve, served
+from labkit.teach.served import ServeError, answered_within, serve, served
 
 pytestmark = pytest.mark.live
 
@@ -64,6 +64,30 @@ def test_it_answers_with_keys_of_its_own_and_counts_it(server):
     assert carries(reply.json["choices"][0]["text"], "hello")
     answered = 'calls_total{outcome="answered",tier="paid"}'
     assert server.counters()[answered] - before.get(answered, 0) == 1
+
+
+PAGE = """
+labkit_answer_seconds_bucket{le="0.3",model="ferry",tier="paid"} 1.0
+labkit_answer_seconds_bucket{le="0.5",model="ferry",tier="paid"} 2.0
+labkit_answer_seconds_bucket{le="+Inf",model="ferry",tier="paid"} 2.0
+labkit_answer_seconds_bucket{le="0.5",model="barge",tier="paid"} 1.0
+labkit_answer_seconds_bucket{le="+Inf",model="barge",tier="paid"} 2.0
+labkit_answer_seconds_bucket{le="0.5",model="ferry",tier="free"} 0.0
+labkit_answer_seconds_bucket{le="+Inf",model="ferry",tier="free"} 4.0
+labkit_first_piece_seconds_bucket{le="0.5",model="ferry",tier="free"} 9.0
+"""
+
+
+def test_the_share_within_the_budget_is_by_tier_over_all_models():
+    assert answered_within(PAGE, 0.5) == {"free": 0.0, "paid": 0.75}
+    assert answered_within("", 0.5) == {}
+    with pytest.raises(ValueError, match=r"no bar of labkit_answer_seconds ends at 0\.4 s"):
+        answered_within(PAGE, 0.4)
+
+
+def test_a_server_says_which_share_of_its_answers_was_in_time(server):
+    assert server.ask("/v1/completions", {"model": "ferry", "prompt": "x"}).status == 200
+    assert server.within(10.0)["paid"] == 1.0
 
 
 def test_a_refusal_is_a_reply_and_not_an_exception(server):

@@ -59,3 +59,13 @@ def test_a_notebook_keeps_the_picture_of_the_moment():
 def test_sixteen_gpus_make_a_higher_picture():
     many = [{"gpu": i, "state": "ready", "aboard": 0, "restarts": 0} for i in range(16)]
     assert board_png(moment(gpus=many)).height > board_png(moment()).height
+
+
+def test_shown_anew_it_is_of_this_moment():
+    sent = iter(range(1, 9))
+    board = Board(lambda: moment(sent=next(sent)), lambda gpu: "", every_s=60.0)
+    assert board.now["sent"] == 1
+    shown, _ = board._repr_mimebundle_()
+    assert board.now["sent"] == 2
+    assert shown["text/plain"] == repr(board)
+    board.close()
