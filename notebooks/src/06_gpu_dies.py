@@ -353,9 +353,11 @@ print(f"worst answer {watched.report()['latency_ms']['max']:.0f} ms, of 500")
 # ## It was not dead
 #
 # The detector can be wrong. It gives GPU 3 up, its passengers go out again, and then its answer comes
-# after all. From the bank nobody can tell *dead* from *late*. So every life of a GPU has a number, its
-# **epoch**; a batch belongs to one epoch and is closed with it. What comes back under a closed number
-# is dropped, and counted. What if it is believed?
+# after all. From the bank nobody can tell *dead* from *late*. One life of a GPU is an **epoch**: it
+# begins with a join and ends with the first fault. A batch belongs to one epoch, so its id is closed
+# when the epoch ends, and what comes back under a closed id is dropped, and counted. Other systems
+# number the lives and fence by (gpu, epoch); ids that are never used twice need no number. What if a
+# late answer is believed?
 
 # %% tags=["answer"]
 alarm = [FalseAlarm(gpu=3, at=300 * MS)]
@@ -552,9 +554,9 @@ ghosts.check(accused)
 # > *Thirty seconds.* "The mapping table names who was aboard; it was written at departure. They go to
 # > the head of the queue and leave at once on another GPU, so a death costs one more crossing and the
 # > time to notice, and that is what my reserve is for. After a second loss they travel in tens, then
-# > alone, so a poison request costs four GPUs and fails by itself. Late answers are fenced by epoch, so
-# > nobody is answered twice. A client's own retry carries a key: work may repeat, the recorded answer
-# > may not."
+# > alone, so a poison request costs four GPUs and fails by itself. A batch is closed with its GPU's
+# > epoch, which fences late answers, so nobody is answered twice. A client's own retry carries a key:
+# > work may repeat, the recorded answer may not."
 #
 # 1. *"So you guarantee exactly once?"*
 # 2. *"Your detector fires and the GPU was only slow. What happens to its batch?"*
@@ -564,8 +566,8 @@ ghosts.check(accused)
 # 1. No. At most one *recorded* outcome for a tenant's key, while it is kept; computing may happen
 #    twice. The record is written before the client hears it. Another request under the same key is
 #    refused; a 429 frees the key; a poison request's failure is kept.
-# 2. It is requeued as if lost, and its GPU is fenced: its result belongs to a closed epoch and is
-#    dropped, counted. Then the cost: one wasted crossing and a restart. A deadline below the slowest
+# 2. It is requeued as if lost, and its GPU is fenced: the epoch is over, the batch's id is closed with
+#    it, and its result is dropped, counted. Then the cost: one wasted crossing and a restart. A deadline below the slowest
 #    healthy batch kills healthy GPUs, so it is set at more than twice a batch, and the sum is checked
 #    against the budget.
 #
@@ -583,5 +585,5 @@ cards("06")
 # every law at every step; `--bug one_forgotten` plants a fault and shows how soon it is caught.
 # `labkit storm` kills real processes under load, with `--crash` the dispatcher too, whose clients come
 # back with their keys. The walk you built is `labkit/core/mapping.py`, the ledger
-# `labkit/core/idempotency.py`, a page each. What happens when shedding is the only answer left is the
-# question of the notebook on overload.
+# `labkit/core/idempotency.py`, a page each. One question stays open: whom do you turn away, and
+# when, once shedding is the only answer left?
