@@ -31,10 +31,15 @@ def keys() -> None:
 @click.option("--tenant", default="default", show_default=True, help="Whose key it is.")
 @click.option("--tier", type=click.Choice(TIERS), default="free", show_default=True)
 @click.option("--admin", is_flag=True, help="May break GPUs on purpose, under /lab/.")
+@click.argument("stray", nargs=-1, metavar="")
 @file_option
 @json_option
-def add(tenant: str, tier: str, admin: bool, path: Path | None, as_json: bool) -> None:
+def add(
+    tenant: str, tier: str, admin: bool, stray: tuple[str, ...], path: Path | None, as_json: bool
+) -> None:
     """Make a key and show it, this once."""
+    if stray:
+        raise Problem(f"{stray[0]!r}: say whose key it is with --tenant {stray[0]}")
     from labkit.live.keys import KeyFile, KeyProblem
 
     try:
@@ -42,7 +47,11 @@ def add(tenant: str, tier: str, admin: bool, path: Path | None, as_json: bool) -
     except (KeyProblem, OSError) as error:
         raise Problem(str(error)) from error
     report = {"key": key, "id": account.id, "tenant": tenant, "tier": tier, "admin": admin}
-    emit(report, as_json, lambda: [("key", key), ("id", account.id), ("tier", tier)])
+    emit(
+        report,
+        as_json,
+        lambda: [("key", key), ("id", account.id), ("tenant", tenant), ("tier", tier)],
+    )
     if not as_json:
         click.echo("It is kept as a hash and cannot be shown again.")
 

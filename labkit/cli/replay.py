@@ -1,5 +1,6 @@
 """`labkit replay`: a saved trace once more, and whether the rulebook still decides the same."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def replay(file: Path, picture: Path | None, as_json: bool) -> None:
 
 def _replayed(file: Path, picture: Path | None) -> dict[str, Any]:
     began = time.perf_counter()
+    _refuse_schedule(file)
     with file.open(encoding="utf-8", errors="replace") as lines:
         trace = read_jsonl(lines)
     if trace.dropped:
@@ -67,6 +69,20 @@ def _replayed(file: Path, picture: Path | None) -> dict[str, Any]:
     }
 
 
+def _refuse_schedule(file: Path) -> None:
+    """Name the trace to replay when this is the schedule that `labkit faults --save` wrote."""
+    if file.suffix != ".json":
+        return
+    try:
+        holds = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        return
+    if isinstance(holds, dict) and "schedule" in holds:
+        beside = sorted(file.parent.glob(f"{file.stem}*.jsonl"))
+        remedy = f"labkit replay {beside[0]}" if beside else "labkit faults --save DIR writes both"
+        raise Problem(f"{file} is the schedule of a failing run; its trace is replayed: {remedy}")
+
+
 def _told_again(file: Path, trace: Trace) -> Trace:
     try:
         return tell_again(trace, Gateway(trace.settings, stream(trace.seed, "gateway")))
@@ -88,18 +104,26 @@ def _difference(trace: Trace, again: Trace) -> dict[str, Any] | None:
 
 def _books(trace: Trace, began: float) -> dict[str, Any]:
     """The report of a simulation, with `gpus` and with how many requests never ended."""
-    books, on_gpu, came = Books(), dict[int, int](), 0
+    books, on_gpu, out, came = Books(), dict[int, int](), set[int](), 0
+
+    def returned(batch_id: int, now: int) -> None:
+        # Once only: the result of a batch that was given up may still come in.
+        if batch_id in out:
+            out.discard(batch_id)
+            books.returned(batch_id, now)
+
     for step in trace.steps:
         came += step.verb == "arrive"
         if step.verb == "finish":
-            books.returned(step.args[0], step.now)
+            returned(step.args[0], step.now)
         lost = [step.args[0]] if step.verb == "lose" else []
         lost += [command.gpu for command in step.commands if isinstance(command, Stop)]
         for gpu in lost:
-            books.returned(on_gpu.pop(gpu, -1), step.now)
+            returned(on_gpu.pop(gpu, -1), step.now)
         for command in step.commands:
             books.note(command, step.now)
             if isinstance(command, Depart):
+                out.add(command.batch_id)
                 on_gpu.update(dict.fromkeys(command.gpus, command.batch_id))
     gpus = len({step.args[0] for step in trace.steps if step.verb == "join"})
     horizon = trace.steps[-1].now if trace.steps else 0
@@ -125,5 +149,5 @@ def _verdict(report: dict[str, Any]) -> str:
     told = "; ".join(differs["says_now"]) or "nothing"
     return (
         f"DIFFERS first at step {differs['step']:,}, {differs['verb']} at {differs['at_s']:g} s: "
-        f"now the gateway says {told}."
+        f"now the gateway says {told}. The figures above are of what it says now."
     )

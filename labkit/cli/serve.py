@@ -25,7 +25,8 @@ MOST_PROCESSES = 64
     "--workers",
     default="timer",
     show_default=True,
-    help="timer, cpu, cuda, fake, auto (what this machine has), or package.module:function.",
+    help="timer, cpu, cuda, fake, auto (what this machine has), paced (streams piece by piece: "
+    "see it with --batch-ms 1000), or package.module:function.",
 )
 @click.option(
     "--model",
@@ -35,8 +36,8 @@ MOST_PROCESSES = 64
     default=("ferry",),
     show_default=True,
     metavar="NAME",
-    help="A model's name, perhaps with @version; again for more, which share the GPUs. One of "
-    "another size: NAME,max-batch=8,batch-ms=40,max-wait-ms=10",
+    help="A model's name, perhaps with @version; again for more; GPUs are dealt to them in turn. "
+    "One of another size: NAME,max-batch=8,batch-ms=40,max-wait-ms=10",
 )
 @click.option(
     "--ledger",
@@ -50,7 +51,9 @@ MOST_PROCESSES = 64
     default=None,
     help="Write one JSON line for each exchange that is over; - for standard output.",
 )
-@click.option("--drain-s", type=Rate("10"), default=10.0, show_default=True, help="To end in.")
+@click.option(
+    "--drain-s", type=Rate("10", "seconds"), default=10.0, show_default=True, help="To end in."
+)
 @click.option(
     "--server",
     type=click.Choice(("own", "uvicorn")),
@@ -187,6 +190,10 @@ def _greet(server: Any, shown: dict[str, str], options: dict[str, Any], as_json:
         return
     click.echo(f"labkit serves {', '.join(_names(options))} on {server.url}/v1")
     click.echo(f"{server.engine.fleet.gpus} GPUs, workers: {options['workers']}")
+    names = _names(options)
+    for place, name in enumerate(names if len(names) > 1 else ()):
+        numbers = range(place, server.engine.fleet.gpus, len(names))
+        click.echo(f"  {name}: GPUs {', '.join(map(str, numbers))}")
     if shown:
         click.echo("Keys for a demonstration, shown once:")
         for name, key in shown.items():

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from labkit.cli.common import (
+    Problem,
     Row,
     emit,
     explained,
@@ -126,14 +127,17 @@ class Slow(click.ParamType):
     help="Of the intervals.",
 )
 @save_trace_option
+@click.option("--replay", "replayed", hidden=True, default=None)
 @json_option
 @explained
-def sim(as_json: bool, **options: Any) -> None:
+def sim(as_json: bool, replayed: str | None, **options: Any) -> None:
     """Simulate the gateway: the very code that serves, under a virtual clock.
 
     The same seed prints the same numbers, wall_s apart. Nothing expires unless --expire;
     what waits at the end is still served.
     """
+    if replayed is not None:
+        raise Problem(f"--replay is a command of its own: labkit replay {replayed}")
     plan = plan_from(options)
     report = single(plan)
     if options["replications"] > 1:

@@ -23,7 +23,9 @@ class Pace(Rate):
 
 
 @click.command()
-@click.option("--seconds", type=Rate("60"), default="20", show_default=True, help="How long.")
+@click.option(
+    "--seconds", type=Rate("60", "seconds"), default="20", show_default=True, help="How long."
+)
 @click.option(
     "--rate", type=Rate("1000"), default="500", show_default=True, help="Requests a second."
 )

@@ -1,6 +1,7 @@
 """A campaign of faults: thousands of seeded runs of a whole service, every law at every step."""
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 
 from labkit.core.mapping import MAX_LOSSES
 from labkit.core.settings import PATIENT, Settings, TierRule
-from labkit.core.trace import Trace, write_jsonl
+from labkit.core.trace import Step, Trace, write_jsonl
 from labkit.core.units import MS, NEVER, S
 from labkit.teach.laws import LawBroken
 from labkit.teach.world import Event, Parts, Schedule, lives
@@ -400,10 +401,20 @@ def save(caught: Catch, folder: Path, name: str) -> list[str]:
     names = [f"{name}.json"]
     (folder / names[0]).write_text(json.dumps(story, indent=1) + "\n", encoding="utf-8")
     for life, trace in enumerate(caught.traces, 1):
+        shows_later = caught.broken.now >= NEVER and life == len(caught.traces)
         names.append(f"{name}-life{life}.jsonl" if len(caught.traces) > 1 else f"{name}.jsonl")
         with (folder / names[-1]).open("w", encoding="utf-8") as file:
-            write_jsonl(trace, file)
+            write_jsonl(_to_the_end(trace) if shows_later else trace, file)
     return names
+
+
+def _to_the_end(trace: Trace) -> Trace:
+    """The trace, and one `advance` when the last window is over.
+
+    A scheduler that forgets somebody is silent: only where a sound one would speak does it show.
+    """
+    now = trace.steps[-1].now + trace.settings.max_wait
+    return replace(trace, steps=deque([*trace.steps, Step(now, "advance", ())]))
 
 
 def load(path: Path) -> Schedule:

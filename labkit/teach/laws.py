@@ -26,7 +26,8 @@ class LawBroken(AssertionError):
     """One law, broken at one instant: `law` names it, the message says what happened."""
 
     def __init__(self, law: str, now: int, what: str) -> None:
-        super().__init__(f"{law}, at {show_ms(now)}: {what}")
+        when = "for ever after" if now >= NEVER else f"at {show_ms(now)}"
+        super().__init__(f"{law}, {when}: {what}")
         self.law, self.now, self.what = law, now, what
 
 

@@ -165,6 +165,11 @@ def _shape(
             shape = None if line is None else shape_of(line, hash_ids)
         except BadRow:
             shape = None
+        if line is not None and '"format"' in line and '"said"' in line:
+            raise TraceError(
+                f"{name}: is a run saved with --save-trace, not a trace of arrivals; replay it: "
+                f"labkit replay {name}"
+            )
         if shape is None:
             found = f"more than {MAX_LINE:,} characters" if line is None else show(line)
             raise TraceError(

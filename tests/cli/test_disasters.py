@@ -2,6 +2,8 @@
 
 import pytest
 
+from labkit.teach.planted import PLANTED
+from labkit.teach.zoo import ZOO
 from tests.cli.test_json_page import SECTIONS, undocumented
 
 STORM = ("storm", "--workers", "fake", "--rate", "100", "--seconds", "2", "--kills-per-s", "0")
@@ -34,6 +36,37 @@ def test_planted_faults_are_listed_and_an_unknown_one_is_refused(labkit):
     said = labkit("faults", "--bug", "nonsense")
     assert said.code == 2
     assert "`labkit faults --bug list` names all" in said.err
+
+
+def test_all_forty_two_faults_are_told_of_by_name_or_by_count(labkit):
+    said = labkit("faults", "--bug", "list").out.splitlines()
+    assert len(said) - 1 + int(said[-1].split()[0]) == len({*ZOO, *PLANTED}) == 42
+
+
+def test_a_fault_that_forgets_somebody_is_kept_until_it_shows(labkit, tmp_path):
+    said = labkit("faults", "--bug", "one_forgotten", "--save", str(tmp_path))
+    assert "e+15" not in said.out
+    assert "for ever after: a batch was due at 60250 ms" in said.out
+    assert f"wrote {tmp_path / 'seed1-run0.jsonl'}" in said.out.replace("\n", " ")
+    again = labkit("replay", str(tmp_path / "seed1-run0.jsonl"))
+    assert again.code == 1
+    assert "DIFFERS first at step 7, advance at 60.25 s: now the gateway says Depart" in again.out
+
+
+def test_a_schedule_is_not_replayed_but_the_trace_beside_it(labkit, tmp_path):
+    labkit("faults", "--bug", "one_forgotten", "--save", str(tmp_path))
+    said = labkit("replay", str(tmp_path / "seed1-run0.json"))
+    assert said.code == 2
+    words = "".join(said.err.split())
+    assert f"itstraceisreplayed:labkitreplay{tmp_path / 'seed1-run0.jsonl'}" in words
+
+
+def test_a_batch_that_was_given_up_and_comes_late_occupied_its_gpu_once(labkit, tmp_path):
+    labkit("faults", "--runs", "200", "--bug", "late_accepted", "--save", str(tmp_path))
+    (path,) = tmp_path.glob("*.jsonl")
+    report = labkit("replay", str(path), "--json").report
+    # 100 ms and 250 ms of work, on two GPUs for 270 ms.
+    assert report["utilization"] == 0.648148
 
 
 def test_a_storm_tells_its_verdict_and_every_key_is_documented(labkit):
