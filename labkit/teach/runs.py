@@ -4,7 +4,7 @@ import ast
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ TEMPLATE = "classic"
 
 QUIET = ["--log-level=CRITICAL"]
 """What the kernel says of its wire and of its end would only frighten; cells have their own way."""
+
+TELL_EVERY = 10
+"""Cells between two lines on how far a run is."""
 
 Value = bool | int | float | str
 
@@ -102,11 +105,12 @@ def run(path: Path, values: dict[str, Value], out: Path, cwd: Path) -> tuple[Pat
                 cwd=str(cwd),
                 progress_bar=sys.stderr.isatty(),
                 extra_arguments=QUIET,
+                on_cell_start=_teller(path),
             )
     except PapermillExecutionError as error:
         raise CellFailed(
-            f"cell {error.exec_count} raised {error.ename}: {error.evalue}; {result} holds the "
-            "notebook as far as it came"
+            f"{_which(path, error, bool(values))} raised {error.ename}: {error.evalue}; {result} "
+            "holds the notebook as far as it came"
         ) from error
     nb: Any = nbformat.read(result, as_version=4)
     nb.metadata.pop("widgets", None)
@@ -114,6 +118,30 @@ def run(path: Path, values: dict[str, Value], out: Path, cwd: Path) -> tuple[Pat
     report = result.with_suffix(".html")
     report.write_text(body, encoding="utf-8")
     return result, report
+
+
+def _which(path: Path, error: Any, injected: bool) -> str:
+    """The cell that raised, by its place in the notebook as it is, and how it begins."""
+    cells = nbformat.read(path, as_version=4).cells
+    tagged = (n for n, one in enumerate(cells) if "parameters" in one.metadata.get("tags", []))
+    # The values that were given stand in a cell of their own, behind the parameters.
+    more = injected and error.cell_index > next(tagged, len(cells))
+    begins = next(iter(error.source.strip().splitlines()), "")
+    return f"cell {error.cell_index - more + 1} of {len(cells)}, texts counted, `{begins}`,"
+
+
+def _teller(path: Path) -> Callable[..., None] | None:
+    """Says every few cells how far a run is, where no bar can be drawn."""
+    if sys.stderr.isatty():
+        return None
+    total = len(nbformat.read(path, as_version=4).cells)
+
+    def tell(cell: NotebookNode, cell_index: int) -> None:
+        if cell_index % TELL_EVERY == 0:
+            sys.stderr.write(f"cell {cell_index + 1} of about {total}\n")
+            sys.stderr.flush()
+
+    return tell
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from labkit.teach import runs
 from labkit.teach.progress import records
@@ -19,6 +19,7 @@ def notebook(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
     cells = [
         new_code_cell("rate = 1", metadata={"tags": ["parameters"]}),
+        new_markdown_cell("Words."),
         new_code_cell(PASSES),
         new_code_cell("1 / rate"),
     ]
@@ -33,13 +34,16 @@ def test_a_run_notes_nothing_in_the_learners_progress(notebook, tmp_path, capfd)
     assert "0.25" in written.read_text(encoding="utf-8")
     assert "that is the fault" in report.read_text(encoding="utf-8")
     assert records() == {}
-    assert "Kernel" not in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "Kernel" not in said
+    assert "cell 1 of about 4\n" in said
 
 
 def test_a_cell_that_fails_is_told_in_one_line_and_the_notebook_kept(notebook, tmp_path):
     with pytest.raises(runs.CellFailed) as caught:
         runs.run(notebook, {"rate": 0}, tmp_path / "out", tmp_path)
-    assert "raised ZeroDivisionError: division by zero" in str(caught.value)
+    told = "cell 4 of 4, texts counted, `1 / rate`, raised ZeroDivisionError: division by zero"
+    assert told in str(caught.value)
     assert str(tmp_path / "out" / "small.ipynb") in str(caught.value)
     assert (tmp_path / "out" / "small.ipynb").is_file()
 
