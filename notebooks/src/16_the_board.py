@@ -5,7 +5,8 @@
 # > Then tell me which number you would put on the wall."*
 #
 # **You will** start the server that the earlier notebooks built in pieces, talk to it as a stranger
-# would, send it a crowd, kill a GPU in the middle, and check its books against the crowd's own.
+# would, send it a crowd, kill a GPU in the middle, and check its books against the crowd's own. It is a
+# tour: you predict, press and read, and there is nothing to build or to be marked.
 #
 # 45 minutes · difficulty 2 of 3 · after 06
 
@@ -210,8 +211,13 @@ print(f"LIVE  batches of those who had been lost: {grew('batches', 'returned')}"
 # %% [markdown]
 # Those who went aboard and did not come back are those who sank; each of them went aboard once more.
 # *Computed twice, answered once*: the sentence from 06, as a difference of two counters. It is the
-# number that stays on the board, under *out again*. And the receipt of the boat that took them says
-# why it left:
+# number that stays on the board, under *out again*:
+
+# %% tags=["live", "nbval-ignore-output", "answer"]
+board
+
+# %% [markdown]
+# And the receipt of the boat that took them says why it left:
 
 # %% tags=["live", "nbval-ignore-output"]
 for receipt in server.receipts():
@@ -223,11 +229,12 @@ for receipt in server.receipts():
 # %% [markdown]
 # ## Your turn at the switch
 #
-# One button a GPU. The next cell sends another crowd and returns at once: press while it is on its way.
+# One button a GPU. The next cell sends another crowd and returns at once, so press while it is on its way.
 # Kill two. Run it again and kill all four: what do you expect to see then, and in which of the numbers?
 
 # %% tags=["live", "nbval-ignore-output"]
 crowd = server.offer(crowd_rps, 2 * crowd_seconds, seed=17)
+sleep(0.5)
 board
 
 # %% [markdown]
@@ -255,15 +262,21 @@ load_picture(books)
 # You may wake somebody for one thing. GPUs in service? Utilization? Errors? Think of the death above:
 # which of them would have rung, and should it have?
 #
-# The wall shows what a *client* feels: the share of calls answered within the budget, per tier. Depth
-# and drain rate stand beside it, for they say what will be felt next. A dead GPU that nobody felt is
-# a ticket for the morning.
+# The wall shows what a *client* feels: the share of calls answered within the budget, per tier. The
+# histogram of `/metrics` has it, as the bar that ends at the budget over all. Depth and what is in flight
+# stand beside it, for they say what will be felt next. A dead GPU that nobody felt is a ticket for the
+# morning. Guess the share first: you have killed some GPUs by now.
 
 # %% tags=["live", "nbval-ignore-output", "answer"]
-wall = server.counters()
-for name, value in wall.items():
+for tier, share in server.within(0.5).items():
+    print(f"LIVE  {tier:5} {share:8.3%} answered within 500 ms")
+for name, value in server.counters().items():
     if name.startswith(("queue_depth", "gpus_ready", "in_flight", "answer_seconds_count")):
         print(f"LIVE  {name:48} {value:g}")
+
+# %% [markdown]
+# That is the server's clock, from the last byte it read to the answer, and a refusal is no answer: on
+# your wall it would stand as a second share, of calls that were refused.
 
 # %% [markdown]
 # ## Close it
