@@ -154,13 +154,14 @@ def _latency(sheet: _Sheet, shape: LoadShape, p: Palette, budget_ms: float | Non
     tail.spines["left"].set_visible(False)
     tail.yaxis.set_ticks_position("none")
     series = _series(shape, p)
+    keyed = len(series) > 1 and not len(shape.firsts.ms)
     high = max((float(times.ms.max()) for _, times, _, _ in series if len(times.ms)), default=0.0)
     _scale([time, tail], shape.whole, high, budget_ms)
     _seconds(time, shape)
     names = []
     for name, times, colour, dash in series:
-        bands = _over_time(time, times, shape.slot_s, colour, dash) if len(times.ms) else []
-        names += bands if len(series) == 1 or dash != "-" or len(shape.firsts.ms) else []
+        bands = _over_time(time, times, shape.slot_s, colour, dash)
+        names += [] if keyed else bands
         if len(series) > 1 and len(times.ms):
             names.append((times.percentile(50) or 0.0, name, colour))
         _tail(tail, times, colour, dash)
@@ -169,7 +170,7 @@ def _latency(sheet: _Sheet, shape: LoadShape, p: Palette, budget_ms: float | Non
         names.append((budget_ms, f"{budget_ms:g} ms", p.red))
         for axes in (time, tail):
             axes.axhline(budget_ms, color=p.red, linewidth=1, zorder=1)
-    _names(time, names)
+    _names(time, names, 8 if keyed else 9)
     if not len(shape.whole.ms):
         said = "nobody was answered" if shape.offered else "no request was due"
         time.text(0.5, 0.5, said, transform=time.transAxes, ha="center", color=p.muted)
@@ -244,7 +245,7 @@ def _slots(times: Times, slot_s: float) -> tuple[Floats, Floats]:
     return slot_s * np.arange(0.5, len(rows)), rows
 
 
-def _names(axes: Axes, names: Named) -> None:
+def _names(axes: Axes, names: Named, size: int = 9) -> None:
     """Names in the gutter, moved apart where two would overlap."""
     lowest = float("-inf")
     for height, name, colour in sorted(names, key=lambda one: one[0]):
@@ -253,7 +254,7 @@ def _names(axes: Axes, names: Named) -> None:
         axes.annotate(
             name, (1, height), xycoords=("axes fraction", "data"),
             xytext=(6, (lowest - y) * 72 / CSS_DPI), textcoords="offset points",
-            va="center", size=9, color=colour,
+            va="center", size=size, color=colour,
         )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import http.client
+import itertools
 import json
 import os
 import signal
@@ -226,6 +227,23 @@ def test_a_signal_before_it_is_ready_ends_it_cleanly(number, after, code):
         server.communicate()
     assert (server.returncode, said, complained) == (code, "", "")
     assert psutil.wait_procs(children, timeout=5)[1] == []
+
+
+def test_it_says_which_gpus_were_dealt_to_which_model():
+    words = ("--port", "0", "--gpus", "3", "--workers", "fake", "--model", "ferry")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "labkit", "serve", *words, "--model", "barge"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    assert server.stdout is not None
+    try:
+        said = list(itertools.islice(server.stdout, 4))
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
+    assert said[2:] == ["  ferry: GPUs 0, 2\n", "  barge: GPUs 1\n"]
 
 
 def test_the_collector_is_tuned_unless_it_is_to_be_left_alone(serve):
