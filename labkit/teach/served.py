@@ -153,6 +153,7 @@ class Served:
             for number, at in enumerate(poisson(rate, seconds, stream(seed, "arrivals")))
         ]
         test = LoadTest(target, arrivals, seed=seed, uvloop=False)
+        test.outcome.labels = ("paid", "free")
         self._crowd = test.outcome
         books: Future[Outcome] = Future()
 
