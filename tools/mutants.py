@@ -3,6 +3,10 @@
     python tools/mutants.py                     every module of labkit/core
     python tools/mutants.py queues batching     some of them
     python tools/mutants.py --minutes 10 --json at most so long, and for machines
+    python tools/mutants.py --argued docs/mutants.md
+
+With --argued each survivor is printed with the letter of the argument that the page's list gives
+it, `?` where there is none; what the page lists and the tests kill is told too.
 
 A mutant is the module's syntax tree with one node changed: a comparison moved by one, a sum turned
 into a difference, a condition held true or false, a statement left out. Each is judged in a forked
@@ -14,24 +18,28 @@ Ready-made tools were tried: mutmut leaves decorated classes alone, which here a
 the mapping's batches, and neither it nor cosmic-ray judges in stages, which is what makes a mutant
 cost about a second.
 
-Exit code 1 when the score is below --at-least (percent of all mutants judged).
+Exit code 1 when the score is below --at-least (percent of all mutants judged) or, with --argued,
+when a survivor has no argument.
 """
 
 import argparse
 import ast
 import json
 import os
+import re
 import resource
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.util import spec_from_loader
 from pathlib import Path
 from random import Random
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "labkit" / "core"
@@ -72,15 +80,21 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: where it is, what stood there, and what stands there now."""
+    """One change: where it is, what stood there, and what stands there now.
+
+    `where` is a function, which stays when lines move; of equal changes in one function `number`
+    tells which.
+    """
 
     module: str
-    line: int
+    where: str
     was: str
     now: str
+    number: int = 1
 
     def __str__(self) -> str:
-        return f"{self.module}.py:{self.line}: {self.was}  ->  {self.now}"
+        again = f" ({self.number})" if self.number > 1 else ""
+        return f"{self.module} {self.where}{again}: {self.was}  ->  {self.now}"
 
 
 def changes(node: ast.AST) -> Iterator[ast.AST]:
@@ -122,23 +136,29 @@ def skipped(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def sites(tree: ast.Module) -> Iterator[tuple[ast.AST, Callable[[ast.AST], None]]]:
-    """Every node that may change, with the way to put another in its place."""
+Site = tuple[ast.AST, Callable[[ast.AST], None], str]
+"""A node that may change, the way to put another in its place, and the name of where it is."""
 
-    def walk(node: ast.AST) -> Iterator[tuple[ast.AST, Callable[[ast.AST], None]]]:
+
+def sites(tree: ast.Module) -> Iterator[Site]:
+    """Every one of a module."""
+
+    def walk(node: ast.AST, where: str) -> Iterator[Site]:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            where = f"{where}.{node.name}" if where else node.name
         for name, value in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list", "type_comment"):
                 continue
             if isinstance(value, list):
                 for i, child in enumerate(value):
                     if isinstance(child, ast.AST) and not skipped(child):
-                        yield child, lambda new, at=value, i=i: at.__setitem__(i, new)
-                        yield from walk(child)
+                        yield child, lambda new, at=value, i=i: at.__setitem__(i, new), where
+                        yield from walk(child, where)
             elif isinstance(value, ast.AST):
-                yield value, lambda new, of=node, name=name: setattr(of, name, new)
-                yield from walk(value)
+                yield value, lambda new, of=node, name=name: setattr(of, name, new), where
+                yield from walk(value, where)
 
-    yield from walk(tree)
+    yield from walk(tree, "")
 
 
 def shown(node: ast.AST) -> str:
@@ -150,12 +170,15 @@ def shown(node: ast.AST) -> str:
 def mutants(module: str) -> Iterator[tuple[Mutant, ast.Module]]:
     """Every mutant of a module, with its tree; the tree is good until the next one is asked."""
     tree = ast.parse((CORE / f"{module}.py").read_text())
-    for node, put in sites(tree):
+    seen: Counter[Mutant] = Counter()
+    for node, put, where in sites(tree):
         if not hasattr(node, "lineno"):
             continue
         for changed in changes(node):
             put(ast.fix_missing_locations(ast.copy_location(changed, node)))
-            yield Mutant(module, node.lineno, shown(node), shown(changed)), tree
+            mutant = Mutant(module, where or "itself", shown(node), shown(changed))
+            seen[mutant] += 1
+            yield replace(mutant, number=seen[mutant]), tree
             put(node)
 
 
@@ -223,7 +246,7 @@ def survives(mutant: Mutant, tree: ast.Module, with_laws: bool) -> bool:
     return all(passes(tests, disguise) for tests in (asked if with_laws else asked[:-1]))
 
 
-def judge(modules: list[str], minutes: float, with_laws: bool, sample: float) -> dict[str, object]:
+def judge(modules: list[str], minutes: float, with_laws: bool, sample: float) -> dict[str, Any]:
     """Judge mutants until all are judged or the time is up."""
     ends_at = time.monotonic() + 60 * minutes
     judged, survivors, skipped_count, rng = 0, [], 0, Random(1)
@@ -245,6 +268,12 @@ def judge(modules: list[str], minutes: float, with_laws: bool, sample: float) ->
     }
 
 
+def argued(page: Path) -> dict[str, str]:
+    """The letters that a page's list gives to survivors, by what they are."""
+    listed = re.findall(r"^([A-Z]) (\w+ [^\s:]+(?: \(\d+\))?: .*)$", page.read_text(), re.MULTILINE)
+    return {what: letter for letter, what in listed}
+
+
 def main() -> int:
     """Read the options, judge, print."""
     known = sorted(path.stem for path in CORE.glob("*.py") if path.stem != "__init__")
@@ -254,6 +283,7 @@ def main() -> int:
     parser.add_argument("--sample", type=float, default=1, help="judge this share of them")
     parser.add_argument("--at-least", type=float, default=0, help="the lowest score that passes")
     parser.add_argument("--no-laws", action="store_true", help="leave the slowest judge out")
+    parser.add_argument("--argued", type=Path, help="the page that argues for survivors")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     if unknown := set(options.modules) - set(known):
@@ -273,7 +303,21 @@ def main() -> int:
         print("{judged} mutants judged, {killed} killed: {score} %".format(**report))
         print("{not_judged} not judged".format(**report))
     score = report["score"]
-    return int(isinstance(score, float) and score < options.at_least)
+    missing = bool(options.argued) and not _all_argued(options.argued, modules, report)
+    return int(missing or (isinstance(score, float) and score < options.at_least))
+
+
+def _all_argued(page: Path, modules: list[str], report: dict[str, Any]) -> bool:
+    """Print the survivors with their letters; whether each has one."""
+    letters = argued(page)
+    survivors = [str(Mutant(**values)) for values in report["survivors"]]
+    for what in survivors:
+        print(letters.get(what, "?"), what)
+    if not report["not_judged"]:
+        for what in letters.keys() - set(survivors):
+            if what.split()[0] in modules:
+                print(f"listed, and killed or gone: {what}")
+    return letters.keys() >= set(survivors)
 
 
 if __name__ == "__main__":

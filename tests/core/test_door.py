@@ -419,6 +419,16 @@ def test_only_what_was_recorded_earlier_is_a_replay():
     assert (first.replayed, again.replayed) == (False, True)
 
 
+def test_only_the_first_under_a_key_is_computed():
+    it = door()
+    ask(it, 1)
+    ask(it, 2)
+    ask(it, 3, key=None)
+    assert [it.computes(ticket) for ticket in (1, 2, 3)] == [True, False, False]
+    crosses(it, 0)
+    assert not it.computes(1)
+
+
 def test_a_key_that_is_still_computed_is_not_stored():
     it = door()
     ask(it, 1)
