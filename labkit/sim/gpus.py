@@ -169,10 +169,12 @@ class Gpus:
         if crossing.sunk:
             return
         now, depart = int(self.env.now), crossing.depart
-        for number in depart.gpus:
-            if self.gpus[number].crossing is crossing:
-                self.gpus[number].crossing = None
-        self.books.returned(depart.batch_id, now)
+        held = [gpu for gpu in map(self.gpus.__getitem__, depart.gpus) if gpu.crossing is crossing]
+        for gpu in held:
+            gpu.crossing = None
+        if held:
+            # One that was written off is in the books already.
+            self.books.returned(depart.batch_id, now)
         self.obey(self.scheduler.finish(depart.batch_id, self._result(crossing), now), now)
 
     def _result(self, crossing: Crossing) -> Result:
@@ -259,7 +261,6 @@ class Gpus:
         if not gpu.up:
             return
         self._lose(gpu, gpu.life, fault.back_after)
-        gpu.crossing = None
 
     def _hang(self, fault: Hang) -> None:
         gpu = self._struck(fault.gpu)

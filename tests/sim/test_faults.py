@@ -156,6 +156,7 @@ def test_the_late_answer_of_a_gpu_reported_lost_is_dropped_and_counted():
     run = _run(HUNDRED, FalseAlarm(0, at=50 * MS), gpus=2)
     assert _departures(run) == [(0, 0, 100), (50 * MS, 1, 100)]
     assert run.books.outcomes == {Outcome.ANSWERED: 100}
+    assert run.books.busy == 50 * MS + 100 * MS
     assert isinstance(run.gateway, Gateway)
     assert run.gateway.late == 1
 
