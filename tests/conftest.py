@@ -1,7 +1,9 @@
 """Rules of the whole suite: a learner's folder is left alone, and nothing passes by accident."""
 
 import os
+import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -41,6 +43,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove that folder."""
     config.stash[_home].cleanup()
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """As at a terminal: what a shell starts in the background ignores the keyboard."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.hookimpl(trylast=True)

@@ -78,7 +78,11 @@ def serve(as_json: bool, **options: Any) -> None:
     Without keys of your own, keys for a demonstration are made and shown once; they end with the
     server. Listening beyond this machine needs keys of your own: labkit keys add.
     """
-    signals = Signals()
+    with Signals() as signals:
+        _serve(signals, as_json, options)
+
+
+def _serve(signals: Signals, as_json: bool, options: dict[str, Any]) -> None:
     _check_packages()
     from labkit.live.errors import LiveError
     from labkit.live.http.server import Server

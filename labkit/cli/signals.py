@@ -2,11 +2,11 @@
 
 import signal
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Self
 
 
 class Signals:
-    """Catches both from when it is made; the second that comes ends the process at once.
+    """Catches both inside its `with` block; the second that comes ends the process at once.
 
     A handler runs between any two lines of the main thread, so it may take no lock that this
     thread might hold: `SimpleQueue.put` is the one way of telling that is made for it.
@@ -15,8 +15,16 @@ class Signals:
     def __init__(self) -> None:
         self._told: SimpleQueue[int] = SimpleQueue()
         self._came = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._heard)
+            self._before[number] = signal.signal(number, self._heard)
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _heard(self, number: int, frame: Any) -> None:
         if self._came:

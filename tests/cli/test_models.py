@@ -1,5 +1,7 @@
 """Models of their own size on the command line."""
 
+import signal
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -43,3 +45,9 @@ def test_a_model_that_cannot_be_read_is_refused_with_the_remedy(words: str, says
 def test_the_server_checks_each_models_arithmetic(words: str, says: str):
     ended = CliRunner().invoke(main, ["serve", "--port", "0", *words.split()])
     assert (ended.exit_code, says in ended.output) == (2, True)
+
+
+def test_a_server_that_never_was_leaves_the_keyboard_as_it_was():
+    before = signal.getsignal(signal.SIGINT)
+    CliRunner().invoke(main, ["serve", "--port", "0", "--model", "a", "--model", "a"])
+    assert signal.getsignal(signal.SIGINT) is before

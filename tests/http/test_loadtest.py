@@ -230,14 +230,6 @@ def test_waiting_for_a_connection_is_counted(script):
     assert [row["sent"] for row in report["seconds"]] == [10]
 
 
-@pytest.fixture
-def ctrl_c():
-    """As at a terminal: what a shell starts in the background ignores the keyboard."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_gives_the_report_so_far(script):
     fine = response(200, {"choices": [{"text": "x"}]})

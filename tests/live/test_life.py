@@ -89,7 +89,7 @@ def test_an_exception_inside_stops_it_at_once_and_tells_who_waits(error) -> None
     assert {reply.exception(0).code for reply in replies} == {"engine_stopped"}
 
 
-@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.usefixtures("nothing_left", "ctrl_c")
 def test_an_interrupt_during_a_run_ends_the_run_and_not_the_engine() -> None:
     from labkit.core.messages import Request
 
