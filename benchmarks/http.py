@@ -7,7 +7,7 @@ hold, end it. Rounds are interleaved, and medians count.
 
 A rate is held when 99.9 % of the requests have a right answer and P95 from the scheduled instant is
 within `LIMIT_MS`. `constant` is our own server with all but queue, batches and GPUs, answered at
-once; `bare` its HTTP protocol alone.
+once, `late` the same when a batch would be over; `bare` its HTTP protocol alone.
 """
 
 import json

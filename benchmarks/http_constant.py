@@ -1,8 +1,8 @@
 """Our server with a constant answer: whole but for queue and GPUs, or the HTTP protocol alone.
 
 The ceilings that the full server is compared with. Whole, every call passes keys, caps, door,
-metrics and books as ever, and its scheduler answers on arrival; bare, the same bytes answer
-whatever was parsed.
+metrics and books as ever, and its scheduler answers on arrival, or (`--late`) when a batch would be
+over, so that as many calls are open; bare, the same bytes answer whatever was parsed.
 """
 
 import argparse
@@ -10,12 +10,14 @@ import asyncio
 import json
 import signal
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import uvloop
 
 from labkit.core.messages import Answer, Command, Request
+from labkit.core.units import MS, NEVER
 from labkit.live.collector import TunedCollector
 from labkit.live.configure import live_settings
 from labkit.live.http.exchange import Exchange
@@ -24,6 +26,7 @@ from labkit.live.http.server import Server
 from labkit.live.keys import Keyring, demo
 
 MOST = 20_000
+BATCH = 100 * MS
 ENVELOPE = 235
 """Bytes of a completion besides its text, about."""
 
@@ -43,12 +46,35 @@ class Constant:
         return (Answer(0, (request,), self._answers),)
 
 
-def whole(size: int, ended: threading.Event) -> None:
+class Late(Constant):
+    """The same, but everybody is answered as long after coming as a batch takes."""
+
+    def __init__(self, scheduler: Any, answer: str) -> None:
+        super().__init__(scheduler, answer)
+        self._waiting: deque[tuple[int, Request]] = deque()
+        self.due_at = NEVER
+
+    def arrive(self, request: Request, now: int) -> Sequence[Command]:
+        """Wait, in order of arrival."""
+        self._waiting.append((now + BATCH, request))
+        self.due_at = self._waiting[0][0]
+        return ()
+
+    def advance(self, now: int) -> Sequence[Command]:
+        """Whoever's time has come, together."""
+        waiting, rows = self._waiting, []
+        while waiting and waiting[0][0] <= now:
+            rows.append(waiting.popleft()[1])
+        self.due_at = waiting[0][0] if waiting else NEVER
+        return (Answer(0, tuple(rows), self._answers * len(rows)),) if rows else ()
+
+
+def whole(size: int, late: bool, ended: threading.Event) -> None:
     """`labkit serve` with a constant answer, until SIGTERM."""
     shown, accounts = demo()
     server = Server(live_settings(1), gpus=1, workers="fake", keyring=Keyring(accounts))
     door = server.engine.shell.door
-    door.scheduler = Constant(door.scheduler, "x" * max(size - ENVELOPE, 1))
+    door.scheduler = (Late if late else Constant)(door.scheduler, "x" * max(size - ENVELOPE, 1))
     server.start()
     print(json.dumps({"url": server.url, "keys": shown}), flush=True)
     ended.wait()
@@ -78,6 +104,7 @@ def main() -> None:
     """`--size`: bytes of an answer's body."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=int, required=True)
+    parser.add_argument("--late", action="store_true")
     parser.add_argument("--bare", action="store_true")
     asked = parser.parse_args()
     ended = threading.Event()
@@ -85,7 +112,7 @@ def main() -> None:
     if asked.bare:
         uvloop.run(bare(asked.size, ended))
     else:
-        whole(asked.size, ended)
+        whole(asked.size, asked.late, ended)
 
 
 if __name__ == "__main__":

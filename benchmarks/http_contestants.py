@@ -57,6 +57,13 @@ CONTESTANTS: dict[str, Contestant] = {
             tagged=False,
         ),
         Contestant(
+            "late",
+            "ours, a constant answer after 100 ms",
+            "the same, and as many calls open at a time as where a batch takes that long",
+            module="benchmarks.http_constant",
+            tagged=False,
+        ),
+        Contestant(
             "bare",
             "our protocol, a constant answer",
             "the HTTP protocol of `labkit serve` alone",

@@ -116,7 +116,7 @@ def _command(contestant: Contestant, workers: int, size: int, port: int) -> list
         return [sys.executable, *serve, "--gpus", str(workers)]
     if not contestant.pins:
         command = [sys.executable, "-m", contestant.module, "--size", str(size)]
-        return [*command, "--bare"] if contestant.name == "bare" else command
+        return command if contestant.name == "constant" else [*command, f"--{contestant.name}"]
     python = str(peer_python(contestant, install=False))
     return [python, "-m", contestant.module, "--port", str(port), "--workers", str(workers)]
 

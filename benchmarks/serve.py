@@ -48,7 +48,7 @@ VERSUS: dict[str, tuple[float, dict[str, tuple[str, ...]]]] = {
 """Part -> the rate, and the options in which its two servers differ."""
 
 MEMORY_RATE, MEMORY_ROUNDS = 5_000.0, 6
-TORCH_RATES = (1_000, 1_500, 2_000, 2_500, 3_000, 3_500, 4_000, 4_500, 5_000)
+TORCH_RATES = (1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000)
 HELD_MS = 500.0
 STREAMS: dict[str, tuple[float, float, int, int]] = {
     "begun_within_50_ms": (20_000, 0.05, 1_000, 12),

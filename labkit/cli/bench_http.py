@@ -10,7 +10,7 @@ from labkit.cli.output import json_option
 from labkit.cli.params import Count, Milliseconds, Rate
 from labkit.core.units import to_ms
 
-NAMES = ("labkit", "constant", "bare", "mosec", "litserve", "ray_serve", "bentoml")
+NAMES = ("labkit", "constant", "late", "bare", "mosec", "litserve", "ray_serve", "bentoml")
 
 
 @click.command()
@@ -104,7 +104,11 @@ def circumstances(report: dict[str, Any]) -> list[str]:
         f"{machine['system']}, load average before: {machine['load_average_before']}; "
         f"{report['date']}, {report['took_s'] / 60:.1f} minutes.",
     ]
-    for name, what in (("constant", "of a constant answer"), ("bare", "of its protocol alone")):
+    for name, what in (
+        ("constant", "of a constant answer"),
+        ("late", "of one that waits 100 ms"),
+        ("bare", "of its protocol alone"),
+    ):
         share = report["ratios"].get(f"labkit/{name}")
         if share is not None:
             told.append(f"With everything on, ours holds {share:.0%} of the rate {what}.")
