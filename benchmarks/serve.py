@@ -27,6 +27,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -87,10 +88,7 @@ def measure(
     measures: dict[str, Callable[[], Any]] = {
         "rates": lambda: _rates(seconds, seed, scale, tell),
         "memory": lambda: _memory(short, seed, scale, tell),
-        **{
-            name: lambda name=name: _versus(name, short, rounds, seed, scale, tell)  # type: ignore[misc]
-            for name in VERSUS
-        },
+        **{name: partial(_versus, name, short, rounds, seed, scale, tell) for name in VERSUS},
         "torch": lambda: _torch(seconds, seed, scale, tell),
         "streams": lambda: _streams(rounds, seed, scale, tell),
         "lost": lambda: _lost(scale, tell),

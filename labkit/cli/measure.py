@@ -34,7 +34,7 @@ def measure(
     if facts.torch is None:
         raise Problem("torch is not installed; pip install 'labkit[torch]'")
     chosen = choice.device(facts) if device is None else device
-    _check_device(chosen, len(facts.cards) if facts.cuda else 0)
+    check_device(chosen, len(facts.cards) if facts.cuda else 0)
     path = _measured(chosen, dry, only_missing, out, quiet=as_json)
     if as_json:
         click.echo(path.read_text(), nl=False)
@@ -42,7 +42,7 @@ def measure(
         click.echo(str(path))
 
 
-def _check_device(name: str, cards: int) -> None:
+def check_device(name: str, cards: int) -> None:
     """A record is filed under a device's name, so only one that is here may be measured."""
     found = re.fullmatch(r"cpu|cuda(?::(\d{1,4}))?", name)
     if found is None:

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from click.testing import CliRunner  # noqa: E402
 
 from labkit.cli.common import Problem  # noqa: E402
-from labkit.cli.measure import _check_device  # noqa: E402
+from labkit.cli.measure import check_device  # noqa: E402
 from labkit.cli.measure import measure as command  # noqa: E402
 from labkit.gpu import items  # noqa: E402
 from labkit.gpu.bench import Bench, device_name  # noqa: E402
@@ -221,9 +221,9 @@ def test_a_device_that_is_none_is_refused_and_leaves_no_record(tmp_path: Path, n
 
 
 def test_a_card_this_machine_has_not_got_is_named_with_those_it_has() -> None:
-    _check_device("cuda:1", 2)
+    check_device("cuda:1", 2)
     with pytest.raises(Problem, match="--device cuda:2: torch can use 2 here, cuda:0 to cuda:1"):
-        _check_device("cuda:2", 2)
+        check_device("cuda:2", 2)
 
 
 def test_a_run_that_could_measure_nothing_leaves_no_record(tmp_path: Path) -> None:
