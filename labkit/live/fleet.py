@@ -69,6 +69,9 @@ class Fleet(Protocol):
     def inject(self, gpu: int, verb: str, *arguments: float) -> None:
         """`hang` for some seconds, `straggle` by a factor, or `poison` its context."""
 
+    def hear(self) -> None:
+        """Pass on what the GPUs have said by now, which the loop has not come to yet."""
+
     def view(self, gpu: int) -> GpuView:
         """What to show; from any thread."""
 
@@ -143,6 +146,9 @@ class FakeFleet:
             self._factors[gpu] = arguments[0]
         else:
             self.kill(gpu)
+
+    def hear(self) -> None:
+        """A fake GPU speaks on the loop alone."""
 
     def view(self, gpu: int) -> GpuView:
         """A fake GPU has no process."""

@@ -80,8 +80,10 @@ class KeyedShell(Shell):
     ) -> None:
         """A call came; `sink` is told how it ends under its ticket, the first request's id.
 
-        A call that the scheduler cannot even be told raises, and is not open.
+        A call that the scheduler cannot even be told raises, and is not open. As in `offer`, what
+        a GPU has finished is heard first.
         """
+        self.fleet.hear()
         now, ticket = self.time(), requests[0].id
         told: Any = sink
         self.open[ticket] = told

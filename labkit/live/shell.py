@@ -96,7 +96,12 @@ class Shell:
     # -- tell ---------------------------------------------------------------------------------
 
     def offer(self, request: Request, sink: Sink) -> None:
-        """A request came; `sink` is told how it ends, perhaps before this returns."""
+        """A request came; `sink` is told how it ends, perhaps before this returns.
+
+        What a GPU has finished is heard first: a busy loop may have a thousand arrivals to go
+        through before it comes to that, and the GPU would stand idle meanwhile.
+        """
+        self.fleet.hear()
         now = self.time()
         self.open[request.id] = sink
         if self._over is not None:
@@ -174,10 +179,11 @@ class Shell:
             return
         if commands:
             self._obey(commands, now)
-        if self.scheduler.due_at <= now and not self._held_up(now):
+        due_at = self.scheduler.due_at
+        if due_at <= now and not self._held_up(now):
             now = self._before_due(now)
             self._obey(self.scheduler.advance(now), now)
-        due_at = self.scheduler.due_at
+            due_at = self.scheduler.due_at
         if due_at < self._armed_for:
             self._arm(due_at)
 

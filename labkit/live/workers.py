@@ -4,6 +4,7 @@ import asyncio
 import pickle
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
@@ -149,6 +150,8 @@ class Worker:
 
     def _receive(self, process: Process, deadline: float | None = None) -> Any:
         """The next message; raises EOFError at the end of the pipe, OSError past the deadline."""
+        if deadline is None and process.sentinel is None:
+            return process.conn.recv()
         sources: list[Any] = [process.conn]
         if process.sentinel is not None:
             sources.append(process.sentinel)
@@ -200,6 +203,8 @@ class ProcessFleet:
         self._threads: list[threading.Thread] = []
         self._starting = threading.Lock()
         self._closing = False
+        self._news: deque[tuple[str, Worker, tuple[Any, ...]]] = deque()
+        self._woken = self._hearing = False
 
     def open(self, loop: asyncio.AbstractEventLoop, listener: Listener) -> None:
         """Start every process, all at once."""
@@ -225,6 +230,20 @@ class ProcessFleet:
     def inject(self, gpu: int, verb: str, *arguments: float) -> None:
         """The worker obeys when it reads the message: after the batch it is at."""
         self._of(gpu).send(verb, *arguments)
+
+    def hear(self) -> None:
+        """See `Fleet`; an error in one piece of news is the loop's to report, and no other's."""
+        if not self._news or self._hearing:
+            return
+        self._hearing = True
+        while self._news:
+            event, worker, arguments = self._news.popleft()
+            try:
+                getattr(self, f"_{event}")(worker, *arguments)
+            except Exception as error:
+                told = {"message": f"news of GPU {worker.setup.gpu}: {event}", "exception": error}
+                self._loop.call_exception_handler(told)
+        self._hearing = False
 
     def view(self, gpu: int) -> GpuView:
         """The seat as it stands."""
@@ -263,8 +282,16 @@ class ProcessFleet:
 
     def _report(self, event: str, worker: Worker, *arguments: Any) -> None:
         """From a worker's thread to the loop's; the loop may be gone when the process dies last."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(getattr(self, f"_{event}"), worker, *arguments)
+        self._news.append((event, worker, arguments))
+        if not self._woken:
+            self._woken = True
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        # Before the news is read, so that what comes meanwhile wakes the loop again.
+        self._woken = False
+        self.hear()
 
     def _up(self, worker: Worker, facts: dict[str, Any]) -> None:
         seat = self._seats[worker.setup.gpu]

@@ -23,6 +23,18 @@ _SAID_BY = {
 """The outcome of a keyed call, whose door speaks in statuses; any other is a rejection."""
 
 
+class _Parts:
+    """What there is so far of a list, or of a stream: by the id of each unit."""
+
+    __slots__ = ("ends", "outputs", "said", "sent")
+
+    def __init__(self) -> None:
+        self.outputs: dict[int, Output] = {}
+        self.ends: list[End] = []
+        self.said: dict[int, str] = {}
+        self.sent: dict[int, int] = {}
+
+
 class Call:
     """From the first unit's arrival to the one response; the units' ids are consecutive.
 
@@ -33,11 +45,8 @@ class Call:
 
     __slots__ = (
         "_begun",
-        "_ends",
         "_front",
-        "_outputs",
-        "_said",
-        "_sent",
+        "_parts",
         "account",
         "arrived_at",
         "boarded_at",
@@ -73,10 +82,9 @@ class Call:
         self.over = False
         self.size = 0
         self._begun = False
-        self._outputs: dict[int, Output] = {}
-        self._ends: list[End] = []
-        self._said: dict[int, str] = {}
-        self._sent: dict[int, int] = {}
+        asked = writer.asked
+        # One answer that comes whole, as most do, has no parts to be kept.
+        self._parts = _Parts() if asked.stream or len(asked.prompts) > 1 else None
         exchange.left = self.leave
 
     @property
@@ -106,21 +114,24 @@ class Call:
         if isinstance(outcome, Send):
             self._deliver(outcome)
             return
+        parts = self._parts
+        if parts is None:
+            self._respond(outcome if isinstance(outcome, End) else (outcome,))
+            return
         if isinstance(outcome, End):
-            self._ends.append(outcome)
+            parts.ends.append(outcome)
             if self.keyed or self._begun:
                 self._refuse(outcome)
                 return
         else:
-            self._outputs[request_id] = outcome
-            if self.writer.asked.stream and not self._ends:
-                self._finish(request_id, outcome)
+            parts.outputs[request_id] = outcome
+            if self.writer.asked.stream and not parts.ends:
+                self._finish(parts, request_id, outcome)
                 return
-        if len(self._outputs) + len(self._ends) == len(self.writer.asked.prompts):
-            self._respond()
+        if len(parts.outputs) + len(parts.ends) == len(self.writer.asked.prompts):
+            self._respond(ended_of(self.units, parts.outputs, parts.ends))
 
-    def _respond(self) -> None:
-        ended = ended_of(self.units, self._outputs, self._ends)
+    def _respond(self, ended: Ended) -> None:
         if isinstance(ended, End):
             self._refuse(ended)
             return
@@ -158,20 +169,20 @@ class Call:
 
     def piece(self, request_id: int, text: str) -> None:
         """The next words of one unit, while it is still on its GPU; never raises."""
-        if self.over:
+        if self.over or self._parts is None:
             return
         try:
-            self._say(request_id, text)
+            self._say(self._parts, request_id, text)
         except Exception as error:
             self.break_off(error)
 
-    def _say(self, request_id: int, text: str) -> None:
-        sent = self._sent.get(request_id, 0)
+    def _say(self, parts: _Parts, request_id: int, text: str) -> None:
+        sent = parts.sent.get(request_id, 0)
         if self.writer.asked.max_tokens is not None:
-            said = self._said[request_id] = self._said.get(request_id, "") + text
+            said = parts.said[request_id] = parts.said.get(request_id, "") + text
             text = cut(said, self.writer.asked.max_tokens)[0][sent:]
         if text:
-            self._sent[request_id] = sent + len(text)
+            parts.sent[request_id] = sent + len(text)
             self._push(self.writer.piece(request_id - self.first, text))
 
     def lost(self, code: str) -> None:
@@ -180,14 +191,14 @@ class Call:
             self._fail(Refusal(code), Outcome.FAILED)
             self._withdraw()
 
-    def _finish(self, request_id: int, output: Output) -> None:
+    def _finish(self, parts: _Parts, request_id: int, output: Output) -> None:
         """One unit has its whole answer: what was not said yet, and why it ends."""
         index = request_id - self.first
         text, why = cut(output, self.writer.asked.max_tokens)
-        rest = text[self._sent.get(request_id, 0) :]
+        rest = text[parts.sent.get(request_id, 0) :]
         events = [self.writer.piece(index, word) for word in words(rest)]
         events.append(self.writer.finish(index, why))
-        last = len(self._outputs) == len(self.writer.asked.prompts)
+        last = len(parts.outputs) == len(self.writer.asked.prompts)
         if last:
             events.append(self.writer.last())
         self._push(b"".join(events))

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
+NO_HEADERS: Mapping[bytes, bytes] = {}
 
 
 class Exchange(ABC):
@@ -38,6 +39,10 @@ class Exchange(ABC):
         self.started_at = started_at
         self.account: Account | None = None
         self.left: Callable[[], None] | None = None
+
+    def forget(self) -> None:
+        """What was asked is read: thousands may be open, and none needs to keep it."""
+        self.headers, self.body = NO_HEADERS, b""
 
     @abstractmethod
     def respond(self, status: int, body: bytes, kind: bytes = JSON, extra: bytes = b"") -> None:

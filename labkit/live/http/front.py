@@ -5,7 +5,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from itertools import count as numbers
 from random import Random
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -93,7 +92,7 @@ class Front:
         self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._unserved: dict[str, float] = {}
         self._moved: dict[str, tuple[int, float]] = {}
-        self._ids = numbers(1)
+        self._next_id = 1
         self._boot = f"{self.created:x}"
         self._budget_s = (settings.budget or S // 2) / S
         self._exposed = exposition(self.counters, self._gauges)
@@ -239,16 +238,19 @@ class Front:
             self.counters.retries += 1
         now = self.shell.clock()
         deadline = _hint(headers.get(b"x-stainless-read-timeout"), now)
-        ids = [next(self._ids) for _ in asked.prompts]
+        first = self._next_id
+        self._next_id += len(asked.prompts)
         requests = [
             Request(unit, prompt, now, account.tier, account.tenant, model, deadline)
-            for unit, prompt in zip(ids, asked.prompts, strict=True)
+            for unit, prompt in enumerate(asked.prompts, first)
         ]
-        writer = Writer(asked, f"{self._boot}-{ids[0]}", int(time.time()))
-        call = Call(self, exchange, route, account, writer, ids[0], now)
+        writer = Writer(asked, f"{self._boot}-{first}", int(time.time()))
+        call = Call(self, exchange, route, account, writer, first, now)
         self.counters.in_flight += 1
+        body = exchange.body
+        exchange.forget()
         try:
-            self._submit(call, requests, key, exchange.body)
+            self._submit(call, requests, key, body)
         except Exception as error:
             call.break_off(error)
 

@@ -15,7 +15,7 @@ from typing import Any
 import httptools
 
 from labkit.live.http.bodies import MOST_BODY
-from labkit.live.http.exchange import JSON, Exchange
+from labkit.live.http.exchange import JSON, NO_HEADERS, Exchange
 from labkit.live.http.refusals import Refusal
 
 MOST_HEAD = 16_384
@@ -413,6 +413,7 @@ class Connection(asyncio.Protocol):
             self._peer,
             self._heard_at,
         )
+        self._headers, self._body = NO_HEADERS, b""
         self._waiting.append(exchange)
         if self._current is None:
             self._pump()
