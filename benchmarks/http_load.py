@@ -24,12 +24,11 @@ from labkit.core.books import summary
 from labkit.core.units import S
 from labkit.gpu.tag import tag
 from labkit.live.configure import loop_factory
-from labkit.live.loadtest import now
+from labkit.live.loadtest import now, until
 from labkit.live.loadtest_client import Pool, Response
 from labkit.workload import ferry_prompts, poisson, stream
 
 HEAD_START_S = 0.1
-LEAST_NAP_S = 0.0002
 PATIENCE_S = 3.0
 """After the last arrival; whoever has no answer then gets none."""
 
@@ -167,8 +166,7 @@ class OpenLoop(Load):
         origin = now() + round(HEAD_START_S * S)
         for instant, letter in zip(self.instants, self.letters, strict=True):
             at = origin + instant
-            while (rest := at - now()) > 0:
-                await asyncio.sleep(max(rest / S, LEAST_NAP_S))
+            await until(at)
             lags.append(now() - at)
             self.open += 1
             self.post(letter, at, self._over)

@@ -94,8 +94,7 @@ class Chat(msgspec.Struct):
     tools: list[Any] | None = None
 
 
-@dataclass(slots=True)
-class Asked:
+class Asked(msgspec.Struct, gc=False):
     """What a body comes down to, whichever of the two it was.
 
     `prompts` are one or more: a list, or the one string alone.
