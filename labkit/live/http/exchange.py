@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
-NO_HEADERS: Mapping[bytes, bytes] = {}
+NO_HEADERS: dict[bytes, bytes] = {}
+"""In the place of those that were read; nobody writes into it."""
 
 
 class Exchange(ABC):
