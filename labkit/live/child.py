@@ -5,13 +5,13 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 from typing import Any
 
 from labkit.core.messages import BatchError, Result, RowError
 from labkit.core.units import S
 from labkit.extras import missing
 from labkit.live.kinds import Runner, Setup, build
+from labkit.live.pipe import Channel
 
 SPIN_S = 0.002 if os.name == "nt" else 0.0
 """The last stretch that is spun instead of slept: a POSIX sleep is 0.2 ms late, a Windows one 15.
@@ -26,7 +26,7 @@ class Poisoned(RuntimeError):
     """The device context is broken: everything after it in this process would fail too."""
 
 
-def serve(conn: Connection, setup: Setup) -> None:
+def serve(conn: Channel, setup: Setup) -> None:
     """Serve batches until the other end of the pipe is gone; the whole life of a worker.
 
     An interrupt at the keyboard reaches every process of the terminal, so it is ignored here: the
@@ -45,7 +45,7 @@ def serve(conn: Connection, setup: Setup) -> None:
 class _Worker:
     """The loop, and the injected faults it obeys."""
 
-    def __init__(self, conn: Connection, runner: Runner, batch_s: float) -> None:
+    def __init__(self, conn: Channel, runner: Runner, batch_s: float) -> None:
         self.conn = conn
         self.runner = runner
         self.batch_s = batch_s

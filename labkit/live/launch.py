@@ -12,10 +12,11 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from labkit.live.child import serve
 from labkit.live.kinds import Setup
+from labkit.live.pipe import Channel, Pipe
 
 BURIAL_S = 10.0
 """How long a killed process may take to give its memory back."""
@@ -29,11 +30,13 @@ _BOOT = (
 )
 
 
-_ends: "weakref.WeakSet[Connection | socket.socket]" = weakref.WeakSet()
+End = TypeVar("End", Connection, Pipe)
+
+_ends: "weakref.WeakSet[Connection | Pipe | socket.socket]" = weakref.WeakSet()
 _making = threading.Lock()
 
 
-def _pipe() -> tuple[Connection, socket.socket]:
+def _pipe(kind: type[End]) -> tuple[End, socket.socket]:
     """Our end of a pipe to another process, and the end for it; a fork of this one has neither.
 
     The end of a pipe is how a worker learns that its parent died. A child that the caller forks
@@ -41,7 +44,7 @@ def _pipe() -> tuple[Connection, socket.socket]:
     """
     with _making:
         ours, theirs = socket.socketpair()
-        conn = Connection(ours.detach())
+        conn = kind(ours.detach())
         _ends.update((conn, theirs))
     return conn, theirs
 
@@ -78,7 +81,7 @@ class Process(Protocol):
     """A worker process: the pipe to it, and what else becomes readable when it dies."""
 
     pid: int
-    conn: Connection
+    conn: Channel
     sentinel: int | None
 
     def kill(self) -> None:
@@ -122,7 +125,7 @@ class Nursery:
 
     def launch(self, setup: Setup) -> Process:
         """Fork one worker; about 20 ms with torch imported."""
-        ours, theirs = _pipe()
+        ours, theirs = _pipe(Pipe)
         try:
             with self._lock, theirs:
                 pid = self._order(setup, theirs)
@@ -156,7 +159,7 @@ class Nursery:
         if self._server is not None and self._server.poll() is not None:
             self._end()
         if self._control is None:
-            ours, theirs = _pipe()
+            ours, theirs = _pipe(Connection)
             with theirs:
                 self._server = subprocess.Popen(
                     [
@@ -221,9 +224,9 @@ class _Forked:
 
     sentinel: int | None = None
 
-    def __init__(self, pid: int, conn: Connection, nursery: Nursery) -> None:
+    def __init__(self, pid: int, conn: Pipe, nursery: Nursery) -> None:
         self.pid = pid
-        self.conn = conn
+        self.conn: Channel = conn
         self._nursery = nursery
         self._buried = False
 
@@ -270,7 +273,7 @@ class _Spawned:
 
     def __init__(self, process: Any, conn: Connection) -> None:
         self.pid: int = process.pid
-        self.conn = conn
+        self.conn: Channel = conn
         self.sentinel: int | None = process.sentinel
         self._process = process
 

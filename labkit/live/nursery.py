@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 
 from labkit.live.child import serve
 from labkit.live.kinds import Setup
+from labkit.live.pipe import Pipe
 
 
 def main(control_fd: int, preload: Sequence[str]) -> None:
@@ -53,7 +54,7 @@ def _launch(control: Connection, setup: Setup) -> int:
     status = 1
     try:
         control.close()
-        serve(Connection(fd), setup)
+        serve(Pipe(fd), setup)
         status = 0
     finally:
         os._exit(status)

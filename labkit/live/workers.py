@@ -1,7 +1,12 @@
-"""One OS process a GPU: each incarnation is a process, a pipe, and one thread that reads it."""
+"""One OS process a GPU: each incarnation is a process, a pipe, and a thread for birth and burial.
+
+What a worker says is read on the loop, where a loop can read a pipe. A thread for that would wait
+for the interpreter's lock longer than for the message.
+"""
 
 import asyncio
 import pickle
+import selectors
 import threading
 import time
 from collections import deque
@@ -25,6 +30,9 @@ SELF_TEST = "self-test"
 DIRECT_BYTES = 1 << 16
 """A message up to this size fits the pipe's own buffer, so writing it cannot block the loop."""
 
+LOOK_EVERY_S = 0.001
+"""How often a busy loop looks for news between two of its steps, which may last 20 ms."""
+
 MOST_FALSE_STARTS = 3
 FIRST_PAUSE_S = 0.2
 
@@ -34,8 +42,9 @@ class Worker:
 
     Events in order: `up(facts)` once it has answered a self-test batch; for each batch perhaps
     `pieces(batch_id, pieces)`, then `done(batch_id, result, raw_us)`; `down(why)` the moment its
-    pipe ends; `buried(exit_code)` when the process, and so its memory, is really gone. `doomed`: it
-    was ended on purpose.
+    pipe ends; `buried(exit_code)` when the process, and so its memory, is really gone. Between `up`
+    and `buried` nothing is told of a worker that `is_read_on_loop`: `read` says it, until `over` is
+    set. `doomed`: it was ended on purpose.
     """
 
     def __init__(self, setup: Setup, launcher: Launcher, tell: Callable[..., None]) -> None:
@@ -45,6 +54,8 @@ class Worker:
         self._tell = tell
         self._process: Process | None = None
         self.doomed = False
+        self.over = threading.Event()
+        self._reading = threading.Lock()
         self._writing = threading.Lock()
         self._outbox: SimpleQueue[bytes | None] | None = None
         self._writer: threading.Thread | None = None
@@ -76,6 +87,38 @@ class Worker:
         if self._process is not None:
             self._process.kill()
 
+    @property
+    def is_read_on_loop(self) -> bool:
+        """Whether the end of its pipe alone tells of its death, so that a loop can wait for it."""
+        return self._process is not None and self._process.sentinel is None
+
+    def fileno(self) -> int:
+        """Of the pipe; raises OSError when it is buried."""
+        process = self._process
+        if process is None:
+            raise OSError("its pipe is closed")
+        return process.conn.fileno()
+
+    def read(self) -> list[tuple[str, list[Any]]]:
+        """What it has said, as events with their arguments, the last perhaps `down`.
+
+        Waits when there is nothing, so that it is for whoever knows that there is something.
+        """
+        told: list[tuple[str, list[Any]]] = []
+        try:
+            with self._reading:
+                conn: Any = self._process and self._process.conn
+                messages = conn.read() if conn else [("ended", ENDED)]
+            for verb, *arguments in messages:
+                if verb not in SAID:
+                    return [*told, ("down", [str(arguments[0])])]
+                told.append((verb, arguments))
+        except (EOFError, OSError):
+            told.append(("down", [ENDED]))
+        except Exception as error:
+            told.append(("down", [unreadable(error)]))
+        return told
+
     def _write(self, payload: bytes) -> None:
         with suppress(OSError), self._writing:
             if self._process is not None:
@@ -96,7 +139,7 @@ class Worker:
         self.pid, self._process = process.pid, process
         if self.doomed:
             process.kill()
-        why = "its process ended"
+        why: str | None = ENDED
         try:
             why = self._converse(process)
         except TimeoutError as error:
@@ -104,11 +147,12 @@ class Worker:
         except (EOFError, OSError):
             pass
         except Exception as error:
-            why = f"it sent what cannot be read: {type(error).__name__}: {error}"
-        self._tell("down", self, why)
+            why = unreadable(error)
+        if why is not None:
+            self._tell("down", self, why)
         process.kill()
         exit_code = process.bury()
-        with self._writing:
+        with self._reading, self._writing:
             self._process = None
             process.conn.close()
         if self._outbox is not None and self._writer is not None:
@@ -116,15 +160,21 @@ class Worker:
             self._writer.join()
         self._tell("buried", self, exit_code)
 
-    def _converse(self, process: Process) -> str:
-        """Pass on what the worker says until it says why it stops, or the pipe ends."""
+    def _converse(self, process: Process) -> str | None:
+        """Pass on what the worker says until it says why it stops; None where the loop does that.
+
+        Raises EOFError at the end of the pipe.
+        """
         facts = self._self_test(process)
         if isinstance(facts, str):
             return facts
         self._tell("up", self, facts)
+        if self.is_read_on_loop:
+            self.over.wait()
+            return None
         while True:
             verb, *arguments = self._receive(process)
-            if verb not in ("done", "pieces"):
+            if verb not in SAID:
                 return str(arguments[0])
             self._tell(verb, self, *arguments)
 
@@ -150,8 +200,6 @@ class Worker:
 
     def _receive(self, process: Process, deadline: float | None = None) -> Any:
         """The next message; raises EOFError at the end of the pipe, OSError past the deadline."""
-        if deadline is None and process.sentinel is None:
-            return process.conn.recv()
         sources: list[Any] = [process.conn]
         if process.sentinel is not None:
             sources.append(process.sentinel)
@@ -162,6 +210,16 @@ class Worker:
         if ready:
             raise EOFError
         raise TimeoutError(f"no answer within {START_WITHIN_S:g} s of its start")
+
+
+ENDED = "its process ended"
+SAID = ("done", "pieces")
+"""What a worker says and goes on; anything else is its last word."""
+
+
+def unreadable(error: Exception) -> str:
+    """Why a worker is given up that sent something else than messages."""
+    return f"it sent what cannot be read: {type(error).__name__}: {error}"
 
 
 class _Seat:
@@ -205,6 +263,8 @@ class ProcessFleet:
         self._closing = False
         self._news: deque[tuple[str, Worker, tuple[Any, ...]]] = deque()
         self._woken = self._hearing = False
+        self._look_at = 0.0
+        self._selector: Any = None
 
     def open(self, loop: asyncio.AbstractEventLoop, listener: Listener) -> None:
         """Start every process, all at once."""
@@ -232,18 +292,58 @@ class ProcessFleet:
         self._of(gpu).send(verb, *arguments)
 
     def hear(self) -> None:
-        """See `Fleet`; an error in one piece of news is the loop's to report, and no other's."""
-        if not self._news or self._hearing:
+        """See `Fleet`."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_EVERY_S
+            self._hear()
+
+    def _hear(self) -> None:
+        """What threads have told, then what workers have said; never within itself."""
+        if self._hearing:
             return
         self._hearing = True
-        while self._news:
-            event, worker, arguments = self._news.popleft()
-            try:
-                getattr(self, f"_{event}")(worker, *arguments)
-            except Exception as error:
-                told = {"message": f"news of GPU {worker.setup.gpu}: {event}", "exception": error}
-                self._loop.call_exception_handler(told)
-        self._hearing = False
+        try:
+            while self._news:
+                self._take(*self._news.popleft())
+            if self._selector is not None:
+                self._read()
+        finally:
+            self._hearing = False
+
+    def _read(self) -> None:
+        for ready, _ in self._selector.select(0):
+            worker: Worker = ready.data
+            for event, arguments in worker.read():
+                self._take(event, worker, arguments)
+                if event == "down":
+                    self._selector.unregister(ready.fd)
+                    worker.over.set()
+
+    def _listen_to(self, worker: Worker) -> None:
+        """From now on the loop reads it; all pipes together are one thing that it waits for."""
+        if self._selector is None:
+            self._selector = selectors.DefaultSelector()
+            self._loop.add_reader(self._selector.fileno(), self._hear)
+        try:
+            self._selector.register(worker.fileno(), selectors.EVENT_READ, worker)
+        except OSError:
+            # Buried meanwhile, because the fleet closes.
+            worker.over.set()
+
+    def _deafen(self) -> None:
+        if self._selector is not None:
+            self._loop.remove_reader(self._selector.fileno())
+            self._selector.close()
+            self._selector = None
+
+    def _take(self, event: str, worker: Worker, arguments: Sequence[Any]) -> None:
+        """One piece of news; what goes wrong with it is the loop's to report, not the caller's."""
+        try:
+            getattr(self, f"_{event}")(worker, *arguments)
+        except Exception as error:
+            told = {"message": f"news of GPU {worker.setup.gpu}: {event}", "exception": error}
+            self._loop.call_exception_handler(told)
 
     def view(self, gpu: int) -> GpuView:
         """The seat as it stands."""
@@ -259,8 +359,12 @@ class ProcessFleet:
         for seat in self._seats:
             if seat.worker is not None:
                 seat.worker.kill()
+                seat.worker.over.set()
         for thread in self._threads:
             thread.join()
+        if self._selector is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._deafen)
         self._launcher.close()
 
     def _of(self, gpu: int) -> Worker:
@@ -291,10 +395,12 @@ class ProcessFleet:
     def _wake(self) -> None:
         # Before the news is read, so that what comes meanwhile wakes the loop again.
         self._woken = False
-        self.hear()
+        self._hear()
 
     def _up(self, worker: Worker, facts: dict[str, Any]) -> None:
         seat = self._seats[worker.setup.gpu]
+        if worker.is_read_on_loop:
+            self._listen_to(worker)
         if worker is seat.worker and not seat.fenced:
             seat.state, seat.facts, seat.false_starts, seat.why = State.READY, facts, 0, ""
             self._listener.joined(worker.setup.gpu)
