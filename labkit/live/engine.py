@@ -16,10 +16,10 @@ from labkit.core.trace import Recorder, Trace
 from labkit.live.collector import TunedCollector
 from labkit.live.errors import LiveError
 from labkit.live.fleet import Fleet, State
+from labkit.live.incarnation import START_WITHIN_S
 from labkit.live.launch import BURIAL_S
 from labkit.live.replies import Replies, Reply
 from labkit.live.shell import Shell
-from labkit.live.workers import START_WITHIN_S
 from labkit.workload.streams import stream
 
 ANSWER_WITHIN_S = 30.0

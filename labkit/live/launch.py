@@ -11,12 +11,13 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
 from labkit.live.child import serve
 from labkit.live.kinds import Setup
-from labkit.live.pipe import Channel, Pipe
+from labkit.live.pipe import Channel, Pipe, Rest
 
 BURIAL_S = 10.0
 """How long a killed process may take to give its memory back."""
@@ -83,6 +84,9 @@ class Process(Protocol):
     pid: int
     conn: Channel
     sentinel: int | None
+
+    def offer(self, message: Any) -> Rest | None:
+        """Send a message as far as that needs no waiting, and return what is left to do."""
 
     def kill(self) -> None:
         """End it at once; harmless when it has ended."""
@@ -227,6 +231,7 @@ class _Forked:
     def __init__(self, pid: int, conn: Pipe, nursery: Nursery) -> None:
         self.pid = pid
         self.conn: Channel = conn
+        self.offer = conn.offer
         self._nursery = nursery
         self._buried = False
 
@@ -276,6 +281,9 @@ class _Spawned:
         self.conn: Channel = conn
         self.sentinel: int | None = process.sentinel
         self._process = process
+
+    def offer(self, message: Any) -> Rest | None:
+        return partial(self.conn.send, message)
 
     def kill(self) -> None:
         with contextlib.suppress(ValueError):

@@ -1,9 +1,14 @@
 """A pipe to a worker process: whole messages, each in one read where it fits."""
 
-import os
 import pickle
+import socket
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
+
+Rest = Callable[[], None]
+"""Sends what is left of a message, and waits for room."""
 
 ONE_READ = 1 << 16
 SIZE_BYTES = 4
@@ -14,9 +19,6 @@ class Channel(Protocol):
 
     def send(self, message: Any) -> None:
         """Waits while there is no room."""
-
-    def send_bytes(self, payload: bytes) -> None:
-        """The same for a message that is pickled already."""
 
     def recv(self) -> Any:
         """Waits for the next message; raises EOFError at the end."""
@@ -36,25 +38,31 @@ class Pipe:
     """
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self._socket = socket.socket(fileno=fd)
+        # Whatever the process has set for its other sockets.
+        self._socket.settimeout(None)
         self._came = bytearray()
         self._messages: deque[Any] = deque()
 
     def fileno(self) -> int:
         """Raises OSError when it is closed."""
-        if self._fd < 0:
+        fd = self._socket.fileno()
+        if fd < 0:
             raise OSError("this end of the pipe is closed")
-        return self._fd
+        return fd
 
     def send(self, message: Any) -> None:
         """See `Channel`."""
-        self.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
+        self._socket.sendall(_framed(message))
 
-    def send_bytes(self, payload: bytes) -> None:
-        """See `Channel`."""
-        rest = memoryview(len(payload).to_bytes(SIZE_BYTES) + payload)
-        while rest:
-            rest = rest[os.write(self.fileno(), rest) :]
+    def offer(self, message: Any) -> Rest | None:
+        """Send as much as there is room for, without waiting; None when that was all of it."""
+        data = _framed(message)
+        try:
+            sent = self._socket.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sent = 0
+        return None if sent == len(data) else partial(self._socket.sendall, data[sent:])
 
     def recv(self) -> Any:
         """See `Channel`."""
@@ -74,12 +82,10 @@ class Pipe:
 
     def close(self) -> None:
         """See `Channel`."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._socket.close()
 
     def _read(self) -> None:
-        data = os.read(self.fileno(), ONE_READ)
+        data = self._socket.recv(ONE_READ)
         if not data:
             raise EOFError
         came = self._came
@@ -91,3 +97,8 @@ class Pipe:
             payload = bytes(came[SIZE_BYTES:end])
             del came[:end]
             self._messages.append(pickle.loads(payload))
+
+
+def _framed(message: Any) -> bytes:
+    payload = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return len(payload).to_bytes(SIZE_BYTES) + payload
