@@ -205,7 +205,7 @@ def ending_in_order() -> Iterator[None]:
 
 def measure(
     *,
-    workers: int = 24,
+    workers: int = 28,
     rounds: int = 3,
     seconds: float = 3.0,
     limit_ms: float = LIMIT_MS,

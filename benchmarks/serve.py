@@ -35,7 +35,9 @@ from labkit.core.units import MS
 from labkit.teach.served import Served, served
 
 PARTS = ("rates", "memory", "collector", "log", "carrier", "torch", "streams", "lost")
-RATES = (8_000.0, 10_000.0)
+RATES = {8_000.0: 18, 10_000.0: 18, 15_000.0: 18, 20_000.0: 24}
+"""Requests a second, and the GPUs for them: at most five sixths of what they could do."""
+
 TIMERS = ("--workers", "timer")
 GPUS = 18
 """Of timers, each a process; fewer where the rates are scaled down."""
@@ -163,8 +165,8 @@ def _said(name: str, found: dict[str, Any], tell: Tell) -> dict[str, Any]:
     return found
 
 
-def _gpus(scale: float) -> int:
-    return max(round(GPUS * min(scale, 1.0)), 2)
+def _gpus(scale: float, gpus: int = GPUS) -> int:
+    return max(round(gpus * min(scale, 1.0)), 2)
 
 
 # -- the parts --------------------------------------------------------------------------------
@@ -172,11 +174,11 @@ def _gpus(scale: float) -> int:
 
 def _rates(seconds: float, seed: int, scale: float, tell: Tell) -> list[dict[str, Any]]:
     rows = []
-    for rate in RATES:
-        with served(_gpus(scale), *TIMERS) as server:
+    for rate, gpus in RATES.items():
+        with served(_gpus(scale, gpus), *TIMERS) as server:
             at_rest = server.counters()["process_resident_memory_bytes"] / 1e6
             found = trial(server, rate * scale, seconds, seed)
-            rows.append({"rss_at_rest_mb": round(at_rest, 1), **found})
+            rows.append({"gpus": _gpus(scale, gpus), "rss_at_rest_mb": round(at_rest, 1), **found})
             _said(f"{rate * scale:g} a second", found, tell)
     return rows
 

@@ -14,7 +14,7 @@ NAMES = ("labkit", "constant", "late", "bare", "mosec", "litserve", "ray_serve",
 
 
 @click.command()
-@click.option("--workers", type=Count(1, 64), default="24", show_default=True, help="Of each.")
+@click.option("--workers", type=Count(1, 64), default="28", show_default=True, help="Of each.")
 @click.option("--rounds", type=Count(1, 100), default="3", show_default=True, help="Median of.")
 @click.option(
     "--seconds", type=Rate("3", "seconds"), default="3", show_default=True, help="Of one trial."

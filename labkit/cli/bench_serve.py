@@ -79,14 +79,15 @@ def _answered(row: dict[str, Any]) -> str:
 
 
 def _rates(rows: list[dict[str, Any]]) -> Table:
-    head = ["requests a second", "answered with 200", "P50 / P95 / P99, ms", "us a request"]
-    head += ["MB before, after", "load before"]
+    head = ["requests a second", "GPUs", "answered with 200", "P50 / P95 / P99, ms"]
+    head += ["us a request", "MB before, after", "load before"]
     return (
         "Rates",
         head,
         [
             [
                 f"{row['rate']:,.0f}",
+                str(row["gpus"]),
                 _answered(row),
                 _latency(row),
                 f"{row['cpu_us']:.0f}",

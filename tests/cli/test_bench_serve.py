@@ -53,7 +53,7 @@ def test_a_trial_asks_the_client_and_the_server():
     torch = {"rates": [row | {"restarts": 1, "held": True}], "highest_held": 50}
     streams = row | {"least": {"p50": 100.0, "p95": 150.0}, "over_p95": 0.02}
     report = {
-        "rates": [row | {"rss_at_rest_mb": 40.0}],
+        "rates": [row | {"rss_at_rest_mb": 40.0, "gpus": 2}],
         "memory": {"rate": 50, "requests": 20, "rss_mb": [40.0, 40.0], "grown_mb": 0.0},
         **dict.fromkeys(("collector", "log", "carrier"), versus),
         "torch": torch,
