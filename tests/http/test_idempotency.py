@@ -153,7 +153,7 @@ def test_a_key_that_is_none_is_refused(place, key):
 def test_what_was_recorded_outlives_the_server(serve, tmp_path):
     first = serve(journal=SqliteJournal(tmp_path / "ledger.db"))
     answer = asked(first, "order-11")
-    account = first.server.front.keyring
+    account = first.server.front.doorkeeper.keyring
     first.server.close()
     second = serve(journal=SqliteJournal(tmp_path / "ledger.db"), keyring=account)
     again = second.ask(

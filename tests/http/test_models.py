@@ -72,7 +72,7 @@ def test_a_batch_that_is_slow_for_its_model_breaks_the_contract(serve):
 
 
 def test_the_nominal_rate_of_a_model_is_what_its_own_gpus_could_give(two):
-    rates = [two.server.front._nominal(model) for model in TWO.models]
+    rates = [two.server.front.timetable.nominal(model) for model in TWO.models]
     assert rates == [2 * 100 / 0.02, 4 / 0.005]
 
 
@@ -94,6 +94,6 @@ def test_fewer_than_a_models_own_batch_are_not_due_where_all_wait_until_full(ser
     crowd = threading.Thread(target=complete, args=(place, "dinghy", ["x"] * 3))
     crowd.start()
     until(lambda: place.server.engine.gateway.depth("dinghy") == 3)
-    assert not place.server.front._is_due("dinghy")
+    assert not place.server.front.readiness.is_due("dinghy")
     assert complete(place, "dinghy", "x").status == 200
     crowd.join()

@@ -284,7 +284,7 @@ def test_who_waits_for_a_full_batch_is_not_overdue(serve):
     waiting = threading.Thread(target=place.complete, kwargs={"X_Stainless_Read_Timeout": "0.5"})
     waiting.start()
     until(lambda: place.server.engine.gateway.depth() == 1)
-    assert not front.is_stuck(loop.time() + 10)
+    assert not front.readiness.is_stuck(loop.time() + 10)
     waiting.join()
 
 
@@ -299,8 +299,8 @@ def test_it_is_not_ready_when_due_work_does_not_move_even_if_another_model_does(
     waiting.start()
     until(lambda: engine.gateway.depth("dinghy") == 1)
     assert place.complete("for a ferry").status == 200
-    assert not front.is_stuck(engine.loop.time() + 0.5)
-    assert front.is_stuck(engine.loop.time() + 1.1)
+    assert not front.readiness.is_stuck(engine.loop.time() + 0.5)
+    assert front.readiness.is_stuck(engine.loop.time() + 1.1)
     waiting.join()
 
 
@@ -328,7 +328,10 @@ def test_nobody_there_is_503_and_not_429(serve):
     until(lambda: not engine.gateway.gpus())
     assert place.ask("/readyz", key=None).status == 503
     until(
-        lambda: place.ask("/v1/models").status == 200 and place.server.front._is_unserved("ferry")
+        lambda: (
+            place.ask("/v1/models").status == 200
+            and place.server.front.readiness.is_unserved("ferry")
+        )
     )
     answer = place.complete()
     assert (answer.status, answer.error["code"]) == (503, "no_ready_replica")

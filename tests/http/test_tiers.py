@@ -63,7 +63,7 @@ def uneven(serve):
         **{"models": ("ferry", "barge"), "sizes": (slow,)},
     )
     place = serve(kept, gpus=2)
-    place.server.front.chance = lambda: 0.0
+    place.server.front.timetable.chance = lambda: 0.0
     return place
 
 

@@ -14,7 +14,7 @@ from labkit.live.errors import LiveError
 from labkit.live.fleet import Fleet
 from labkit.live.http.access import AccessLog
 from labkit.live.http.asgi import Uvicorn
-from labkit.live.http.front import TICK_S, Front
+from labkit.live.http.front import Front
 from labkit.live.http.lab import LabRoutes
 from labkit.live.http.protocol import Handle, Hub, Refused
 from labkit.live.keys import KeyFile, KeyProblem, Keyring
@@ -23,6 +23,7 @@ from labkit.live.openfiles import most_open
 
 log = logging.getLogger("labkit.http")
 
+TICK_S = 0.25
 BACKLOG = 4_096
 AT_ONCE = 25
 """Connections accepted in one step of the loop; a few steps of them fit the spare files."""
@@ -213,7 +214,7 @@ class Server:
         self._tick()
 
     def _drain(self) -> None:
-        self.front.draining = True
+        self.front.readiness.draining = True
         self.engine.shell.close()
 
     # -- now and then -----------------------------------------------------------------------------
@@ -234,7 +235,7 @@ class Server:
             return
         self._keys_at = at
         try:
-            self.front.keyring = Keyring(self._key_file.read())
+            self.front.doorkeeper.keyring = Keyring(self._key_file.read())
         except KeyProblem as problem:
             log.warning("the key file %s; the old keys stay", problem)
 
