@@ -194,13 +194,16 @@ class Worker:
 
     def _receive(self, process: Process, deadline: float | None = None) -> Any:
         """The next message; raises EOFError at the end of the pipe, OSError past the deadline."""
-        sources: list[Any] = [process.conn]
+        conn = process.conn
+        if isinstance(conn, Pipe) and conn.holds_more:
+            return conn.recv()
+        sources: list[Any] = [conn]
         if process.sentinel is not None:
             sources.append(process.sentinel)
         rest = None if deadline is None else max(deadline - time.monotonic(), 0)
         ready = wait(sources, rest)
-        if process.conn in ready:
-            return process.conn.recv()
+        if conn in ready:
+            return conn.recv()
         if ready:
             raise EOFError
         raise TimeoutError(f"no answer within {START_WITHIN_S:g} s of its start")

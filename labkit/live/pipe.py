@@ -64,6 +64,11 @@ class Pipe:
             sent = 0
         return None if sent == len(data) else partial(self._socket.sendall, data[sent:])
 
+    @property
+    def holds_more(self) -> bool:
+        """Whether the next message has come with the last, so that to wait for it would be long."""
+        return bool(self._messages)
+
     def recv(self) -> Any:
         """See `Channel`."""
         while not self._messages:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from labkit.gpu.tag import carries
-from labkit.live import FakeFleet, Live, LiveError, current, launch
+from labkit.live import FakeFleet, Live, LiveError, current, incarnation, launch, live_settings
 from labkit.live.kinds import UnknownKind
 from labkit.live.launch import Spawner
 from labkit.live.workers import ProcessFleet
@@ -136,6 +136,13 @@ def test_a_gpu_that_cannot_start_is_named_with_its_reason(kind, name, why) -> No
     with pytest.raises(LiveError, match=rf"GPU 1.*{why}"):
         live.start()
     assert current() is None
+
+
+def test_workers_whose_words_come_together_start_at_once(kind, monkeypatch) -> None:
+    # Whoever waits for a message that has come already waits this long.
+    monkeypatch.setattr(incarnation, "START_WITHIN_S", 10.0)
+    with Live(live_settings(8, batch_time=1), workers=kind("hasty")) as live:
+        assert [gpu["restarts"] for gpu in live.snapshot()["gpus"]] == [0] * 8
 
 
 def test_a_kind_nobody_knows_is_refused_with_those_there_are() -> None:

@@ -31,6 +31,16 @@ def test_messages_that_came_together_are_read_together(ends):
     assert pipe.read() == [("done", 1, ["a"], 5), ("done", 2, [], 6)]
 
 
+def test_a_pipe_says_whether_the_next_message_came_with_the_last(ends):
+    pipe, theirs = ends
+    theirs.sendall(framed("pieces") + framed("done"))
+    assert not pipe.holds_more
+    assert pipe.recv() == "pieces"
+    assert pipe.holds_more
+    assert pipe.recv() == "done"
+    assert not pipe.holds_more
+
+
 def test_a_message_is_told_when_its_last_byte_is_there(ends):
     pipe, theirs = ends
     data = framed("late")

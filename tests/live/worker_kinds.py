@@ -101,6 +101,20 @@ def unsayable(setup: Setup) -> Unsayable:
     return Unsayable(setup)
 
 
+class Hasty:
+    """Says every piece of an answer and its end in one breath."""
+
+    def steps(self, prompts: Sequence[str]):
+        """Each prompt, then its tag."""
+        yield [f"{prompt} " for prompt in prompts]
+        yield [stamp("", prompt) for prompt in prompts]
+
+
+def hasty(setup: Setup) -> Hasty:
+    """A kind whose messages come together."""
+    return Hasty()
+
+
 def torchless(setup: Setup):
     """The kind `cpu` where torch is not installed."""
     sys.modules["torch"] = None  # type: ignore[assignment]
