@@ -83,7 +83,7 @@ class KeyedShell(Shell):
         A call that the scheduler cannot even be told raises, and is not open. As in `offer`, what
         a GPU has finished is heard first.
         """
-        self.fleet.hear()
+        self._hear()
         now, ticket = self.time(), requests[0].id
         told: Any = sink
         self.open[ticket] = told

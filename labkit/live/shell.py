@@ -80,6 +80,7 @@ class Shell:
         self._now = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = NEVER
+        self._settling = False
         self._over: str | None = None
 
     def clock(self) -> int:
@@ -101,13 +102,18 @@ class Shell:
         What a GPU has finished is heard first: a busy loop may have a thousand arrivals to go
         through before it comes to that, and the GPU would stand idle meanwhile.
         """
-        self.fleet.hear()
+        self._hear()
         now = self.time()
         self.open[request.id] = sink
         if self._over is not None:
             self.end_all(self._over)
             return
         self._settle(self.scheduler.arrive(request, now), now)
+
+    def _hear(self) -> None:
+        """Not while a command is obeyed, whose GPU could be lost before the next one names it."""
+        if not self._settling:
+            self.fleet.hear()
 
     def cancel(self, request_id: int) -> None:
         """Nobody waits for it any more; harmless when it has ended."""
@@ -177,15 +183,21 @@ class Shell:
         """After every verb: obey, do what is due, arm the timer; nothing once all is over."""
         if self._over is not None:
             return
-        if commands:
-            self._obey(commands, now)
-        due_at = self.scheduler.due_at
-        if due_at <= now and not self._held_up(now):
-            now = self._before_due(now)
-            self._obey(self.scheduler.advance(now), now)
+        outer, self._settling = self._settling, True
+        try:
+            if commands:
+                self._obey(commands, now)
+                # A sink may have taken its time, and then told something later.
+                now = self._now
             due_at = self.scheduler.due_at
-        if due_at < self._armed_for:
-            self._arm(due_at)
+            if due_at <= now and not self._held_up(now):
+                now = self._before_due(now)
+                self._obey(self.scheduler.advance(now), now)
+                due_at = self.scheduler.due_at
+            if due_at < self._armed_for:
+                self._arm(due_at)
+        finally:
+            self._settling = outer
 
     def _before_due(self, now: int) -> int:
         """Hook: what is to be done before anything falls due; the instant at which it then does."""

@@ -1,12 +1,14 @@
 """What GPUs say is heard before whoever comes next, and goes wrong by itself alone."""
 
 import asyncio
+import os
+import signal
 import time
 
 import pytest
 
 from labkit.core.messages import Request
-from labkit.core.units import MS
+from labkit.core.units import MS, S
 from labkit.live import Live, live_settings
 from labkit.live.workers import ProcessFleet
 
@@ -164,3 +166,63 @@ def test_a_worker_that_hears_nothing_holds_nobody_up() -> None:
 
     # Far less than the hang, which is what a full pipe would wait for.
     assert asyncio.run(run()) < 20
+
+
+def test_no_gpu_is_lost_between_a_command_and_the_next() -> None:
+    told: list[str] = []
+    settings = live_settings(1, max_wait=50 * MS, batch_time=10 * MS)
+    with Live(settings, gpus=1) as live:
+        engine = live._engine
+        shell, pid = engine.shell, live.snapshot()["gpus"][0]["pid"]
+
+        def watch(what: str, gpu: int, now: int, why: str) -> None:
+            told.append(what)
+
+        def note(number: int, outcome: object) -> None:
+            told.append(f"{number} {type(outcome).__name__}")
+
+        def expired(number: int, outcome: object) -> None:
+            # The next command is that the GPU departs.
+            os.kill(pid, signal.SIGKILL)
+            time.sleep(0.1)
+            shell.offer(Request(3, "third"), note)
+            told.append(f"{number} {type(outcome).__name__}")
+
+        def begin() -> None:
+            now = shell.clock()
+            shell.watchers.append(watch)
+            shell.offer(Request(1, "first", now, deadline=now + 20 * MS), expired)
+            shell.offer(Request(2, "second", now), note)
+            time.sleep(0.1)
+
+        engine.call(begin)
+        deadline = time.monotonic() + 30
+        while len(told) < 5:
+            assert time.monotonic() < deadline, told
+            time.sleep(0.005)
+    assert told[:3] == ["1 End", "lost", "joined"]
+    assert sorted(told[3:5]) == ["2 str", "3 str"]
+
+
+def test_a_sink_that_takes_its_time_does_not_turn_the_schedulers_time_back() -> None:
+    settings = live_settings(1, rule="at_once", batch_time=10 * MS, overdue_after=100 * MS)
+    with Live(settings, gpus=1, trace=1_000) as live:
+        engine = live._engine
+        shell = engine.shell
+
+        def slow(number: int, outcome: object) -> None:
+            time.sleep(0.05)
+            shell.offer(Request(3, "third", shell.clock()), lambda number, outcome: None)
+
+        def begin() -> None:
+            now = shell.clock()
+            shell.offer(Request(1, "first", now), lambda number, outcome: None)
+            shell.offer(Request(2, "second", now), slow)
+            # The first is overdue a little when the second is withdrawn.
+            time.sleep((shell.departed_at[0] + 105 * MS - shell.clock()) / S)
+            shell.cancel(2)
+
+        live.hang(0, 20.0)
+        engine.call(begin)
+        live.close()
+        assert engine.failure is None
