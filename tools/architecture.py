@@ -24,10 +24,13 @@ def first_sentence(path: Path) -> str:
 def code_map(packages: tuple[str, ...] | None = None) -> list[str]:
     """One line a module, packages in the order in which they build on each other.
 
-    Every package has its line; the modules of only these have theirs (None for all).
+    Every package has its line; the modules of only these have theirs (None for all, and for those
+    beside the packages).
     """
     package = ROOT / "labkit"
-    lines = [_line(path) for path in sorted(package.glob("*.py")) if path.stem[0] != "_"]
+    lines = []
+    if packages is None:
+        lines += [_line(path) for path in sorted(package.glob("*.py")) if path.stem[0] != "_"]
     folders = {path.parent for path in package.rglob("__init__.py")} - {package}
     for folder in sorted(folders, key=_rank):
         name = folder.relative_to(package).as_posix()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from labkit.live.http.bodies import Asked
-from labkit.live.http.protocol import Connection
+from labkit.live.http.reading import Reader
 from tools import fuzz
 from tools.fuzzing import bodies, framing, onslaught
 from tools.fuzzing.server import Served
@@ -78,7 +78,7 @@ def test_a_reader_that_minds_where_it_is_cut_is_found(monkeypatch):
     def forgetful(self, body):
         self._body = body
 
-    monkeypatch.setattr(Connection, "on_body", forgetful)
+    monkeypatch.setattr(Reader, "on_body", forgetful)
     assert any("but in pieces as" in told for told in bad_framing(1, 300))
 
 
@@ -86,7 +86,7 @@ def test_a_reader_that_takes_two_hosts_is_found(monkeypatch):
     def trusting(self, name, value):
         self._headers.setdefault(name.lower(), value)
 
-    monkeypatch.setattr(Connection, "on_header", trusting)
+    monkeypatch.setattr(Reader, "on_header", trusting)
     assert any("which h11 refuses" in told for told in bad_framing(1, 1_000))
 
 

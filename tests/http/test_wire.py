@@ -12,7 +12,7 @@ import pytest
 from labkit.core.units import MS
 from labkit.gpu.tag import carries
 from labkit.live.http.bodies import MOST_BODY
-from labkit.live.http.protocol import MOST_HEAD
+from labkit.live.http.reading import MOST_HEAD
 
 from .conftest import QUICK, until
 
@@ -209,7 +209,7 @@ def test_time_in_which_nobody_reads_is_not_held_against_the_client(serve):
 
         server.engine.call(look)
         assert connection in server.carrier.hub.open
-        assert connection._refused is None
+        assert connection._reader.refused is None
         line.setblocking(False)
         with pytest.raises(BlockingIOError):
             line.recv(1)

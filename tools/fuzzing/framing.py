@@ -11,7 +11,8 @@ from typing import Any
 import h11
 
 from labkit.live.http.exchange import Exchange
-from labkit.live.http.protocol import MOST_HEAD, Hub
+from labkit.live.http.protocol import Hub
+from labkit.live.http.reading import MOST_HEAD
 
 from .wires import split
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on a bare asyncio protocol: httptools parses, and a request costs no task.
+"""HTTP/1.1 on a bare asyncio protocol: one connection, answered in order without a task.
 
 One connection answers one request at a time, in order; what is pipelined waits, within a bound.
 Whoever closes their side has left: half a connection is not served. An idle connection costs about
@@ -9,19 +9,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from email.utils import formatdate
-from http import HTTPStatus
 from typing import Any
 
-import httptools
-
-from labkit.live.http.bodies import MOST_BODY
-from labkit.live.http.exchange import JSON, NO_HEADERS, Exchange
+from labkit.live.http.exchange import Exchange
+from labkit.live.http.reading import Reader
 from labkit.live.http.refusals import Refusal
-
-MOST_HEAD = 16_384
-MOST_HEADERS = 100
-MOST_FRAMING = MOST_BODY
-"""Bytes of a request that are not its body: chunk sizes and trailers, too, end somewhere."""
+from labkit.live.http.writing import Answering, farewell
 
 PAUSE_AT = 16
 """Requests that wait on one connection before reading pauses; what one read brought is kept."""
@@ -43,10 +36,6 @@ Handle = Callable[[Exchange], None]
 Refused = Callable[[int], None]
 """Hears the status of what was refused before it was a whole request."""
 
-_LINES = {
-    status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus
-}
-_ONCE = (b"host", b"transfer-encoding")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -92,124 +81,34 @@ class Hub:
             connection.abort()
 
 
-class Answering(Exchange):
-    """An exchange on a connection of our own."""
-
-    __slots__ = ("_chunked", "_connection", "_head_only", "_keep", "_version")
-
-    def __init__(self, connection: "Connection", keep: bool, version: str, *request: Any) -> None:
-        super().__init__(*request)
-        self._connection = connection
-        self._keep = keep
-        self._version = version
-        self._head_only = self.method == b"HEAD"
-        self._chunked = False
-
-    def respond(self, status: int, body: bytes, kind: bytes = JSON, extra: bytes = b"") -> None:
-        """One write."""
-        head = b"%b%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b\r\n" % (
-            _LINES.get(status, _LINES[500]),
-            self._connection.hub.common,
-            kind,
-            len(body),
-            extra,
-            self._fate(),
-        )
-        self._connection.write(head if self._head_only else head + body)
-        self._over()
-
-    def begin(self, kind: bytes, extra: bytes, first: bytes) -> None:
-        """In chunks where the client knows them, else until the connection closes."""
-        self._chunked = self._version == "1.1"
-        self._keep = self._keep and self._chunked
-        head = b"%b%bcontent-type: %b\r\n%b%b%b\r\n" % (
-            _LINES[200],
-            self._connection.hub.common,
-            kind,
-            extra,
-            b"transfer-encoding: chunked\r\n" if self._chunked else b"",
-            self._fate(),
-        )
-        self._connection.write(head + self._chunk(first))
-
-    def push(self, piece: bytes) -> None:
-        """One chunk."""
-        self._connection.write(self._chunk(piece))
-
-    def end(self) -> None:
-        """The chunk that says so."""
-        if self._chunked:
-            self._connection.write(b"0\r\n\r\n")
-        self._over()
-
-    def cut(self) -> None:
-        """What was pushed is still sent."""
-        self._keep = False
-        self._over()
-
-    def _chunk(self, piece: bytes) -> bytes:
-        return b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece
-
-    def _fate(self) -> bytes:
-        """What becomes of the connection, where that is not what its version says anyhow."""
-        if self._connection.hub.closing:
-            self._keep = False
-        if not self._keep:
-            return b"connection: close\r\n"
-        return b"" if self._version == "1.1" else b"connection: keep-alive\r\n"
-
-    def _over(self) -> None:
-        self.left = None
-        self._connection.answered(self._keep)
-
-
 class Connection(asyncio.Protocol):
-    """One client's connection: parse, hand over, answer in order."""
+    """One client's connection: what its reader takes in is handed over and answered in order."""
 
     __slots__ = (
-        "_begun",
-        "_begun_at",
-        "_body",
-        "_body_size",
         "_current",
-        "_headers",
-        "_headers_size",
-        "_heard_at",
-        "_in_head",
-        "_keep",
-        "_lingers",
+        "_lingers_since",
         "_owes_continue",
-        "_parser",
         "_paused",
         "_peer",
         "_pumping",
-        "_refused",
+        "_reader",
         "_stalled_at",
         "_transport",
-        "_url",
-        "_version",
         "_waiting",
-        "_wire_size",
         "hub",
     )
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
-        self._parser: Any = httptools.HttpRequestParser(self)
+        self._reader = Reader(self, hub.loop.time())
         self._current: Answering | None = None
         self._waiting: deque[Answering] = deque()
         self._transport: Any = None
-        self._begun_at: float | None = None
         self._stalled_at: float | None = None
-        self._heard_at = hub.loop.time()
-        self._refused: Refusal | None = None
-        self._in_head = False
+        self._lingers_since: float | None = None
         self._owes_continue = False
-        self._begun = self._wire_size = 0
         self._pumping = False
-        self._lingers = False
         self._paused = False
-        self._keep = True
         self._peer = ""
 
     # -- from the transport -----------------------------------------------------------------------
@@ -227,59 +126,13 @@ class Connection(asyncio.Protocol):
             self._refuse(Refusal("too_many_connections", headers=b"retry-after: 1\r\n"))
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser; what it calls back never raises."""
-        if self._lingers:
+        """Read on, unless it has been refused."""
+        if self._lingers_since is not None:
             return
-        self._heard_at = self.hub.loop.time()
-        if self._begun_at is None:
-            self._begun = 0
-        else:
-            self._wire_size += len(data)
-        self._feed(data)
-        if self._begun == 1 and not self._wire_size:
-            # It began with this very piece, so as far as is known it is as long.
-            self._wire_size = len(data)
-        if self._begun_at is not None and self._refused is None:
-            self._check_framing()
-        if self._refused is not None:
-            self._refuse(self._refused)
-
-    def _feed(self, data: bytes) -> None:
-        rest: bytes | memoryview = data
-        while rest:
-            try:
-                self._parser.feed_data(rest)
-                return
-            except httptools.HttpParserUpgrade as upgrade:
-                if self._refused is not None:
-                    return
-                # An offer that is not taken up; the request is the same without it.
-                rest = memoryview(rest)[upgrade.args[0] :]
-                head = self._without_upgrade()
-                self._parser = httptools.HttpRequestParser(self)
-                self._parser.feed_data(head)
-            except httptools.HttpParserError as error:
-                self._object(Refusal("bad_http", f"this is not HTTP/1.1: {error}"))
-                return
-
-    def _without_upgrade(self) -> bytes:
-        parser = self._parser
-        lines = [b"%b: %b\r\n" % line for line in self._headers.items() if line[0] != b"upgrade"]
-        first = b"%b %b HTTP/%b\r\n" % (parser.get_method(), self._url, self._version.encode())
-        return b"%b%b\r\n" % (first, b"".join(lines))
-
-    def _check_framing(self) -> None:
-        """What is not body has a bound, even where the parser keeps it to itself until it ends."""
-        framing = self._wire_size - self._body_size
-        if self._in_head and framing > MOST_HEAD:
-            self._object(Refusal("headers_too_large"))
-        elif framing > MOST_FRAMING:
-            self._object(Refusal("bad_http", "more framing than a body needs; use larger chunks"))
-
-    def _object(self, refusal: Refusal) -> None:
-        """The first objection stands: what comes after it was never a request."""
-        if self._refused is None:
-            self._refused = refusal
+        reader = self._reader
+        reader.feed(data, self.hub.loop.time())
+        if reader.refused is not None:
+            self._refuse(reader.refused)
 
     def eof_received(self) -> bool | None:
         """The client has left; the transport closes itself."""
@@ -290,7 +143,7 @@ class Connection(asyncio.Protocol):
         self.hub.open.discard(self)
         current, self._current = self._current, None
         self._waiting.clear()
-        self._parser = None
+        self._reader.close()
         if current is not None and current.left is not None:
             current.left()
 
@@ -307,126 +160,39 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """What could not be read meanwhile has all its time again."""
-        if self._begun_at is not None:
-            self._begun_at = self.hub.loop.time()
+        if self._reader.begun_at is not None:
+            self._reader.begun_at = self.hub.loop.time()
         self._transport.resume_reading()
 
-    # -- from the parser --------------------------------------------------------------------------
+    # -- from the reader --------------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
-        """The first byte of a request."""
-        self._begun_at = self._heard_at
-        self._begun += 1
-        self._headers: dict[bytes, bytes] = {}
-        self._url = b""
-        self._body: bytes | bytearray = b""
-        self._body_size = self._wire_size = self._headers_size = 0
-        self._in_head = True
-
-    def on_url(self, url: bytes) -> None:
-        """Perhaps in pieces."""
-        self._url += url
-        if len(self._url) > MOST_HEAD:
-            self._object(Refusal("headers_too_large"))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Kept by its lower-case name; said twice, the first stands. Trailers are not kept."""
-        headers = self._headers
-        self._headers_size += len(name) + len(value)
-        if len(headers) >= MOST_HEADERS or self._headers_size > MOST_HEAD:
-            self._object(Refusal("headers_too_large"))
-            return
-        if not self._in_head:
-            return
-        name = name.lower()
-        if name not in headers:
-            headers[name] = value
-        elif name in _ONCE:
-            self._object(Refusal("bad_http", f"two headers {name.decode()}; send one"))
-
-    def on_headers_complete(self) -> None:
-        """Refuse a body that says it is too large before it comes, else let it come."""
-        self._in_head = False
-        self._version = self._parser.get_http_version()
-        if self._refused is None:
-            self._refused = self._head_problem()
-        if self._refused is None and b"expect" in self._headers:
-            self._expected()
-
-    def _head_problem(self) -> Refusal | None:
-        headers, version = self._headers, self._version
-        length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
-        if version not in ("1.1", "1.0"):
-            return Refusal("bad_http", f"HTTP/{version}: this server speaks HTTP/1.1 alone")
-        if b"host" not in headers and version == "1.1":
-            return Refusal("bad_http", "HTTP/1.1 needs a Host header")
-        if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
-            return Refusal("bad_http", "no transfer encoding but HTTP/1.1's chunked is understood")
-        if length is not None and length.isdigit() and int(length[-19:]) > MOST_BODY:
-            return Refusal("body_too_large")
-        if self._parser.get_method() == b"CONNECT":
-            return Refusal("method_not_allowed", headers=b"allow: GET, HEAD, POST\r\n")
-        return None
-
-    def _expected(self) -> None:
-        """Say "continue" when the answers before it are out: it must not land among them."""
-        parser = self._parser
-        if self._headers[b"expect"].lower() != b"100-continue":
-            self._object(Refusal("expectation_failed"))
-        elif self._version == "1.1" and not parser.should_upgrade():
-            if self._current is None:
-                self.write(_CONTINUE)
-            else:
-                self._owes_continue = True
-
-    def on_body(self, body: bytes) -> None:
-        """Kept up to the cap; of more than one piece in a buffer that grows without copies."""
-        self._body_size += len(body)
-        if self._body_size > MOST_BODY:
-            self._object(Refusal("body_too_large"))
-        elif self._refused is None:
-            if not self._body:
-                self._body = body
-            elif isinstance(self._body, bytearray):
-                self._body += body
-            else:
-                self._body = bytearray(self._body) + body
-
-    def on_message_complete(self) -> None:
+    def take(
+        self,
+        method: bytes,
+        path: bytes,
+        headers: dict[bytes, bytes],
+        body: bytes,
+        version: str,
+        keep: bool,
+    ) -> None:
         """Hand it over, or let it wait for those before it."""
-        parser = self._parser
-        if b"upgrade" in self._headers and self._refused is None and parser.should_upgrade():
-            return
-        self._begun_at = None
         self._owes_continue = False
-        if self._refused is not None:
-            return
-        keep = self._keep and parser.should_keep_alive()
-        exchange = Answering(
-            self,
-            keep,
-            self._version,
-            parser.get_method(),
-            self._path(),
-            self._headers,
-            bytes(self._body),
-            self._peer,
-            self._heard_at,
+        heard_at = self._reader.heard_at
+        self._waiting.append(
+            Answering(self, keep, version, method, path, headers, body, self._peer, heard_at)
         )
-        self._headers, self._body = NO_HEADERS, b""
-        self._waiting.append(exchange)
         if self._current is None:
             self._pump()
         elif len(self._waiting) >= PAUSE_AT and not self._paused:
             self._paused = True
             self._transport.pause_reading()
 
-    def _path(self) -> bytes:
-        """Without the query; a proxy may send the whole address."""
-        path = self._url.partition(b"?")[0]
-        if path[:7].lower() == b"http://":
-            path = b"/" + path[7:].partition(b"/")[2]
-        return path
+    def expected(self) -> None:
+        """Say "continue" when the answers before it are out: it must not land among them."""
+        if self._current is None:
+            self.write(_CONTINUE)
+        else:
+            self._owes_continue = True
 
     # -- answers ----------------------------------------------------------------------------------
 
@@ -443,8 +209,8 @@ class Connection(asyncio.Protocol):
             self._transport.close()
         elif self._waiting:
             self._pump()
-        elif self._refused is not None:
-            self._refuse(self._refused)
+        elif self._reader.refused is not None:
+            self._refuse(self._reader.refused)
         elif self._owes_continue:
             self._owes_continue = False
             self.write(_CONTINUE)
@@ -465,24 +231,13 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, refusal: Refusal) -> None:
         """Say why once those before it are answered; then listen a little, and close."""
-        self._refused = refusal
-        if self._lingers or self._current is not None or self._transport.is_closing():
+        self._reader.refused = refusal
+        lingers = self._lingers_since is not None
+        if lingers or self._current is not None or self._transport.is_closing():
             return
-        body = refusal.body()
         self.hub.refused(refusal.status)
-        self.write(
-            b"%b%bcontent-type: %b\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n%b"
-            % (
-                _LINES[refusal.status],
-                self.hub.common,
-                JSON,
-                len(body),
-                refusal.headers,
-                body,
-            )
-        )
-        self._lingers = True
-        self._heard_at = self.hub.loop.time()
+        self.write(farewell(refusal, self.hub.common))
+        self._lingers_since = self.hub.loop.time()
         # Closed at once, the kernel would answer what is still on its way with a reset, and the
         # client might never read why.
         if self._transport.can_write_eof():
@@ -492,17 +247,18 @@ class Connection(asyncio.Protocol):
 
     def look(self, now: float) -> None:
         """End this connection if it is too slow, or idle for too long."""
-        if self._lingers:
-            if now - self._heard_at > LINGER_S:
+        begun_at = self._reader.begun_at
+        if self._lingers_since is not None:
+            if now - self._lingers_since > LINGER_S:
                 self._transport.abort()
         elif self._stalled_at is not None:
             if now - self._stalled_at > READ_WITHIN_S:
                 self._transport.abort()
         elif self._paused:
             return
-        elif self._begun_at is not None and now - self._begun_at > ARRIVE_WITHIN_S:
+        elif begun_at is not None and now - begun_at > ARRIVE_WITHIN_S:
             self._refuse(Refusal("request_timeout"))
-        elif self._current is None and now - self._heard_at > IDLE_S:
+        elif self._current is None and now - self._reader.heard_at > IDLE_S:
             self._transport.close()
 
     def abort(self) -> None:
@@ -511,5 +267,6 @@ class Connection(asyncio.Protocol):
 
     def close_when_idle(self) -> None:
         """Now, unless a request is being answered or is arriving."""
-        if self._current is None and self._begun_at is None and not self._lingers:
+        arriving = self._reader.begun_at is not None
+        if self._current is None and not arriving and self._lingers_since is None:
             self._transport.close()
