@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from itertools import count
 
@@ -19,8 +20,9 @@ from labkit.cli.common import Load
 from labkit.cli.loadtest import Pulse
 from labkit.cli.main import main
 from labkit.core.units import MS
+from labkit.live.configure import loop_factory
 from labkit.live.errors import LiveError
-from labkit.live.loadtest import LoadTest, Progress, Target
+from labkit.live.loadtest import LoadTest, Progress, Target, now, until
 from labkit.live.loadtest_books import labels, summary_rows
 from labkit.paths import data_dir
 from labkit.workload import regular, requests
@@ -356,3 +358,33 @@ def test_a_picture_that_could_not_be_written_is_told_before_any_load(tmp_path, n
     told = CliRunner().invoke(main, ["loadtest", "--picture", str(tmp_path / name)])
     assert told.exit_code == 2
     assert says in " ".join(told.output.split())
+
+
+@pytest.mark.parametrize("uvloop", [False, True])
+def test_a_generator_waits_for_its_instants_without_keeping_a_processor_busy(uvloop):
+    async def wait() -> tuple[list[int], float]:
+        used, begun = time.process_time(), now()
+        late = []
+        for number in range(1, 201):
+            instant = begun + 2 * MS * number
+            await until(instant)
+            late.append(now() - instant)
+        return late, time.process_time() - used
+
+    with asyncio.Runner(loop_factory=loop_factory(uvloop)) as runner:
+        late, used = runner.run(wait())
+    assert min(late) >= 0
+    # Of these 0.4 s a loop that spins would use all.
+    assert used < 0.2
+
+
+def test_what_comes_while_a_generator_waits_is_heard_before_the_wait_is_over():
+    async def run() -> tuple[int, int]:
+        heard: list[int] = []
+        instant = now() + 500 * MS
+        asyncio.get_running_loop().call_later(0.05, lambda: heard.append(now()))
+        await until(instant)
+        return heard[0], instant
+
+    heard, instant = asyncio.run(run())
+    assert heard < instant
