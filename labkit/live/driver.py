@@ -98,6 +98,8 @@ class Live:
             self._engine.start()
         except BaseException:
             self.stop()
+            # Stopped by another thread before its own threads ran, it has these now.
+            self._engine.stop()
             raise
         return self
 

@@ -76,13 +76,13 @@ class Engine:
         if self.tunes_collector:
             self._collector = TunedCollector()
         self.loop.set_exception_handler(self._failed)
+        self._check_wanted()
         self.replies.start()
         self._thread.start()
         self.call(self.fleet.open, self.loop, self.shell)
         up = self._settled.wait(START_WITHIN_S + BURIAL_S)
         self.check()
-        if self._given_up:
-            raise LiveError("told to end before every GPU was up")
+        self._check_wanted()
         if self._broken:
             gpu, why = next(iter(self._broken.items()))
             raise LiveError(
@@ -97,8 +97,15 @@ class Engine:
         self._given_up = True
         self._settled.set()
 
+    def _check_wanted(self) -> None:
+        if self._given_up:
+            raise LiveError("told to end before every GPU was up")
+
     def stop(self) -> None:
-        """End at once: every open reply gets an outcome, then processes and threads end."""
+        """End at once: every open reply gets an outcome, then processes and threads end.
+
+        Twice is once, and harmless before `start`.
+        """
         self._later(self.shell.end_all, "engine_stopped")
         self.fleet.close()
         self._later(self.loop.stop)
@@ -110,6 +117,8 @@ class Engine:
         if self._collector is not None:
             self._collector.restore()
             self._collector = None
+        # Another thread may still be in `start`.
+        self.give_up()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

@@ -15,8 +15,10 @@ import pytest
 
 from labkit.gpu.tag import carries
 from labkit.live import FakeFleet, Live, LiveError, current, incarnation, launch, live_settings
+from labkit.live.keyed import KeyedLive
 from labkit.live.kinds import UnknownKind
 from labkit.live.launch import Spawner
+from labkit.live.ledger import MemoryJournal
 from labkit.live.workers import ProcessFleet
 
 pytestmark = pytest.mark.live
@@ -99,6 +101,33 @@ def test_an_interrupt_during_a_run_ends_the_run_and_not_the_engine() -> None:
             live.run(Request(i, f"p{i}", i * 10_000) for i in range(10_000))
         assert live.snapshot()["depth"] == 0
         assert carries(live.submit("still here").result(5), "still here")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_start_that_another_thread_ends_says_so_at_once(kind) -> None:
+    live = Live(workers=[kind("sleepy")])
+    began = time.monotonic()
+    threading.Timer(0.5, live.stop).start()
+    with pytest.raises(LiveError, match="told to end before every GPU was up"):
+        live.start()
+    # Far less than the two minutes that a start may take.
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_start_that_was_ended_before_it_began_leaves_nothing() -> None:
+    class Hasty(MemoryJournal):
+        def open(self, clock, heard):
+            ending = threading.Thread(target=live.stop)
+            ending.start()
+            ending.join()
+            return super().open(clock, heard)
+
+    before = gc.get_threshold()
+    live = KeyedLive(gpus=2, journal=Hasty())
+    with pytest.raises(LiveError, match="told to end before every GPU was up"):
+        live.start()
+    assert gc.get_threshold() == before
 
 
 def test_one_engine_a_process_and_the_second_says_how() -> None:
