@@ -106,13 +106,15 @@ class Live:
     def close(self, within: float = 10.0) -> None:
         """Let nobody in, answer everybody, then stop; after `within` seconds stop anyway."""
         here = self._process == os.getpid()
-        if here and self.state == "running" and self._engine.failure is None:
-            self.state = "closing"
-            self._engine.call(self._engine.shell.close)
-            deadline = time.monotonic() + within
-            while self._engine.replies.open and time.monotonic() < deadline:
-                time.sleep(0.005)
-        self.stop()
+        try:
+            if here and self.state == "running" and self._engine.failure is None:
+                self.state = "closing"
+                self._engine.call(self._engine.shell.close)
+                deadline = time.monotonic() + within
+                while self._engine.replies.open and time.monotonic() < deadline:
+                    time.sleep(0.005)
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         """Stop at once: open replies fail with `engine_stopped`, processes and threads end.

@@ -134,7 +134,8 @@ class ProcessFleet:
 
     def _deafen(self) -> None:
         if self._selector is not None:
-            self._loop.remove_reader(self._selector.fileno())
+            with suppress(RuntimeError):
+                self._loop.remove_reader(self._selector.fileno())
             self._selector.close()
             self._selector = None
 
@@ -164,8 +165,11 @@ class ProcessFleet:
         for thread in self._threads:
             thread.join()
         if self._selector is not None:
-            with suppress(RuntimeError):
+            try:
                 self._loop.call_soon_threadsafe(self._deafen)
+            except RuntimeError:
+                # The loop has ended, and nobody but this thread has it any more.
+                self._deafen()
         self._launcher.close()
 
     def _of(self, gpu: int) -> Worker:

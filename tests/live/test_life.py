@@ -130,6 +130,18 @@ def test_a_start_that_was_ended_before_it_began_leaves_nothing() -> None:
     assert gc.get_threshold() == before
 
 
+@pytest.mark.usefixtures("nothing_left")
+def test_an_engine_whose_thread_has_ended_is_closed_and_leaves_nothing() -> None:
+    live = Live(gpus=2).start()
+    live._engine.loop.call_soon_threadsafe(live._engine.loop.stop)
+    live._engine._thread.join()
+    reply = live.submit("too late")
+    with pytest.raises(LiveError, match="does not answer"):
+        live.close()
+    assert live.state == "stopped"
+    assert reply.exception(0).code == "engine_stopped"
+
+
 def test_one_engine_a_process_and_the_second_says_how() -> None:
     with Live(workers=FakeFleet(1)) as first:
         with pytest.raises(LiveError, match=r"already runs.*current\(\)\.stop\(\)"):
