@@ -232,6 +232,7 @@ class _Forked:
         self.pid = pid
         self.conn: Channel = conn
         self.offer = conn.offer
+        self._hang_up = conn.hang_up
         self._nursery = nursery
         self._buried = False
 
@@ -243,6 +244,8 @@ class _Forked:
     def bury(self) -> int | None:
         code = self._nursery.reap(self.pid)
         self._buried = True
+        # A process that the worker forked may have its end still.
+        self._hang_up()
         return code
 
 

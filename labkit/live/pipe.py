@@ -4,6 +4,7 @@ import pickle
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -84,6 +85,11 @@ class Pipe:
         messages = list(self._messages)
         self._messages.clear()
         return messages
+
+    def hang_up(self) -> None:
+        """Let nobody wait at this end any more, even while another process has the other one."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """See `Channel`."""

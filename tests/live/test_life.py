@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from labkit.core.units import S
 from labkit.gpu.tag import carries
 from labkit.live import FakeFleet, Live, LiveError, current, incarnation, launch, live_settings
 from labkit.live.keyed import KeyedLive
@@ -140,6 +141,23 @@ def test_an_engine_whose_thread_has_ended_is_closed_and_leaves_nothing() -> None
         live.close()
     assert live.state == "stopped"
     assert reply.exception(0).code == "engine_stopped"
+
+
+@FORKS
+@pytest.mark.usefixtures("nothing_left")
+def test_a_child_of_a_worker_that_reads_nothing_does_not_hold_up_the_stop(kind, until) -> None:
+    live = Live(live_settings(1, overdue_after=60 * S), workers=[kind("parent")]).start()
+    live.submit("fork")
+    until(lambda: len(psutil.Process(pids(live)[0]).children()) == 1)
+    loop, inject = live._engine.loop, live.fleet.inject
+    # More than the pipe holds, so that somebody waits for room in it.
+    for _ in range(10_000):
+        loop.call_soon_threadsafe(inject, 0, "straggle", 1.0)
+    until(lambda: any(thread.name.endswith("-out") for thread in threading.enumerate()))
+    began = time.monotonic()
+    live.stop()
+    # The child lives for 15 seconds.
+    assert time.monotonic() - began < 8
 
 
 def test_one_engine_a_process_and_the_second_says_how() -> None:

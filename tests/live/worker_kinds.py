@@ -78,6 +78,20 @@ def slow(setup: Setup):
     return compute
 
 
+def parent(setup: Setup):
+    """A kind that, asked to fork, hangs with a child that holds all its files for 15 seconds."""
+
+    def compute(prompts: Sequence[str]) -> list[str]:
+        if "fork" in prompts:
+            child = os.fork()
+            time.sleep(15)
+            if not child:
+                os._exit(0)
+        return echo(prompts)
+
+    return compute
+
+
 def sleepy(setup: Setup):
     """A kind that takes a minute to start."""
     time.sleep(60)
