@@ -46,6 +46,8 @@ class Worker:
         self.doomed = False
         self.over = threading.Event()
         self._reading = threading.Lock()
+        # One is held for an instant, by whoever sends; the other while a full pipe is waited for.
+        self._sending = threading.Lock()
         self._writing = threading.Lock()
         self._outbox: SimpleQueue[Rest | None] | None = None
         self._writer: threading.Thread | None = None
@@ -55,13 +57,13 @@ class Worker:
 
     def send(self, *message: Any) -> None:
         """Hand a message over without ever blocking; what a dead worker would get is dropped."""
-        if self._outbox is not None:
-            self._outbox.put(partial(self._send, message))
-            return
-        with suppress(OSError), self._writing:
-            rest = None if self._process is None else self._process.offer(message)
-            if rest is not None:
-                self._begin_outbox(rest)
+        with suppress(OSError), self._sending:
+            if self._outbox is not None:
+                self._outbox.put(partial(self._send, message))
+            elif self._process is not None:
+                rest = self._process.offer(message)
+                if rest is not None:
+                    self._begin_outbox(rest)
 
     def _begin_outbox(self, rest: Rest) -> None:
         """From the first message on for which there is no room a thread writes: all in order."""
@@ -146,7 +148,7 @@ class Worker:
             self._tell("down", self, why)
         process.kill()
         exit_code = process.bury()
-        with self._reading, self._writing:
+        with self._reading, self._sending, self._writing:
             self._process = None
             process.conn.close()
         if self._outbox is not None and self._writer is not None:

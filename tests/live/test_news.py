@@ -226,3 +226,27 @@ def test_a_sink_that_takes_its_time_does_not_turn_the_schedulers_time_back() -> 
         engine.call(begin)
         live.close()
         assert engine.failure is None
+
+
+def test_two_threads_may_send_to_one_worker_and_no_message_is_torn() -> None:
+    prompts = ["z" * 150_000]
+
+    async def run() -> list[tuple]:
+        listener = Heard()
+        fleet = ProcessFleet(["timer"], 1 * MS)
+        fleet.open(asyncio.get_running_loop(), listener)
+        try:
+            await heard(listener, ("joined", 0))
+            for number in range(1, 60, 2):
+                both = [
+                    asyncio.to_thread(fleet.depart, 0, number + more, prompts) for more in range(2)
+                ]
+                await asyncio.gather(*both)
+                await heard(listener, ("done", number), ("done", number + 1))
+            return list(listener.events)
+        finally:
+            await asyncio.to_thread(fleet.close)
+
+    events = asyncio.run(run())
+    assert [event for event in events if event[0] == "lost"] == []
+    assert sorted(number for event, number in events[1:]) == [*range(1, 61)]
