@@ -323,11 +323,7 @@ class Door:
     @property
     def due_at(self) -> int:
         """The scheduler's, or when somebody has waited for another's work until a deadline."""
-        if self._owed:
-            return NOW
-        # Asked after every verb: where nobody waits for another's work there is nothing to compare.
-        due_at = self.scheduler.due_at
-        return min(due_at, self._deadlines.next()) if self._deadlines else due_at
+        return NOW if self._owed else min(self.scheduler.due_at, self._deadlines.next())
 
     def arrive(self, request: Request, now: int) -> Sequence[DoorCommand]:
         """A request without a key."""

@@ -21,10 +21,6 @@ class Deadlines:
         self._heap: list[tuple[int, int]] = []
         self._compact_at = SLACK
 
-    def __len__(self) -> int:
-        """How many entries there are, of some who have left too."""
-        return len(self._heap)
-
     def watch(self, request_id: int, expires_at: int) -> None:
         """Note when this request expires, unless it never does."""
         if expires_at < NEVER:
